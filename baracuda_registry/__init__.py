@@ -1,0 +1,52 @@
+"""baracuda_registry: code-generated CUDA kernel variants behind a registry.
+
+Plans choose a variant for a problem on a device, say why, and launch it on the caller's stream.  Names are imported
+on first use, so that `import baracuda_registry` touches neither NumPy nor CuPy nor CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES: dict[str, str] = {
+    name: module
+    for module, names in {
+        "sku": (
+            "ArchSku BackendKind EpilogueKind KernelSku LayoutSku NormalizationKind OpCategory PoolKind"
+            " PrecisionGuarantee QuantizeKind"
+        ),
+        "elements": "ElementKind MathPrecision",
+        "errors": (
+            "BaracudaError BufferTooSmall CompileError DeviceMismatch InvalidProblem LaunchError ManifestError"
+            " MisalignedOperand NoVariant Unsupported WorkspaceTooSmall"
+        ),
+        "preference": "PlanPreference",
+        "device": "Device",
+        "catalog": "Registry registry",
+        "manifest": "Variant",
+        "select": "Selection Trace",
+        "plans.dequantize_per_group_backward": (
+            "DequantizePerGroupBackwardArgs DequantizePerGroupBackwardDescriptor DequantizePerGroupBackwardPlan"
+        ),
+    }.items()
+    for name in names.split()
+}
+
+__all__ = [*sorted(_HOMES), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,283 @@
+"""The CUDA runtime, through CuPy's low-level bindings.
+
+This is the only module that imports CuPy at run time (with `compile`).  Kernels are launched with `launchKernel` and
+prebuilt parameter blocks rather than through `RawKernel`, whose argument handling costs more than the launch.
+Modules are loaded into each device's primary context, which CuPy and PyTorch share.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cupy.cuda import driver, get_current_stream
+from cupy.cuda import runtime as cudart
+
+from .artifact import architecture_for, artifact
+from .device import NAMED, Device
+from .elements import ElementKind
+from .errors import DeviceMismatch, InvalidProblem, LaunchError, Unsupported
+from .execution import View
+from .manifest import Manifest, Variant
+
+
+def device_count() -> int:
+    """CUDA devices in this machine; 0 when the driver is missing or unusable."""
+    try:
+        return int(cudart.getDeviceCount())
+    except cudart.CUDARuntimeError:
+        return 0
+
+
+def current_ordinal() -> int:
+    """Ordinal of the calling thread's current device."""
+    return int(cudart.getDevice())
+
+
+@functools.cache
+def device_facts(ordinal: int) -> Device:
+    """Facts of a device of this machine, read from the driver once."""
+    properties = cudart.getDeviceProperties(ordinal)
+    name = properties["name"].decode()
+    capability = properties["major"] * 10 + properties["minor"]
+    known = next((d for d in NAMED.values() if d.name in name and d.compute_capability == capability), None)
+    return Device(
+        name=name,
+        execution="cuda",
+        ordinal=ordinal,
+        compute_capability=capability,
+        sm_count=properties["multiProcessorCount"],
+        shared_bytes_per_block=properties["sharedMemPerBlockOptin"],
+        shared_bytes_per_sm=properties["sharedMemPerMultiprocessor"],
+        registers_per_sm=properties["regsPerMultiprocessor"],
+        threads_per_sm=properties["maxThreadsPerMultiProcessor"],
+        l2_bytes=properties["l2CacheSize"],
+        memory_bytes=properties["totalGlobalMem"],
+        bandwidth=known.bandwidth if known else 0,
+    )
+
+
+def stream_ordinal(stream: Any) -> int | None:
+    """Ordinal of the device a stream belongs to, None where the stream does not say."""
+    for name in ("device_id", "device_index"):
+        ordinal = getattr(stream, name, None)
+        if isinstance(ordinal, int) and ordinal >= 0:
+            return ordinal
+    return None
+
+
+class CudaRuntime:
+    """Loads cubins into primary contexts and launches them on the caller's stream."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._modules: dict[tuple[str | None, int | None], tuple[int, dict[str, int]]] = {}
+        self._thread = threading.local()
+        self._viewers: dict[type, Callable[[Any], View]] = {}
+
+    def view(self, array: Any) -> View:
+        """Pointer, shape, dtype and placement of a CuPy array, a torch tensor, or any array that speaks
+        `__cuda_array_interface__` or DLPack."""
+        kind = type(array)
+        viewer = self._viewers.get(kind)
+        if viewer is None:
+            viewer = self._viewers[kind] = _viewer_for(array)
+        return viewer(array)
+
+    def stream_pointer(self, stream: Any, device: Device, arrays: Sequence[Any]) -> int:
+        """The stream's handle.
+
+        Raises:
+            DeviceMismatch: the stream belongs to another device.
+            InvalidProblem: not a stream.
+        """
+        if stream is None:
+            for array in arrays:
+                if array is not None:
+                    if type(array).__module__.startswith("torch"):
+                        import torch
+
+                        return int(torch.cuda.current_stream(device.ordinal).cuda_stream)
+                    break
+            return int(get_current_stream(device.ordinal).ptr)
+        if isinstance(stream, int) and not isinstance(stream, bool):
+            return stream
+        ordinal = stream_ordinal(stream)
+        if ordinal is not None and ordinal != device.ordinal:
+            raise DeviceMismatch(f"stream belongs to cuda:{ordinal}, the plan to cuda:{device.ordinal}")
+        pointer = getattr(stream, "ptr", None)
+        if isinstance(pointer, int):
+            return pointer
+        protocol = getattr(stream, "__cuda_stream__", None)
+        if protocol is not None:
+            handle = protocol() if callable(protocol) else protocol
+            return int(handle[1])
+        pointer = getattr(stream, "cuda_stream", None)
+        if isinstance(pointer, int):
+            return pointer
+        raise InvalidProblem(
+            f"stream is a {type(stream).__name__}, want a cupy.cuda.Stream, an int handle, an object with __cuda_stream__, or None"
+        )
+
+    def load(self, manifest: Manifest, variant: Variant, device: Device) -> Mapping[str, int]:
+        """Function handles by symbol; compiled and loaded at most once per device.
+
+        Raises:
+            CompileError: it cannot be compiled.
+            LaunchError: the driver refuses the cubin.
+        """
+        key = (variant.source, device.ordinal)
+        loaded = self._modules.get(key)
+        if loaded is None:
+            made = artifact(manifest, variant, architecture_for(variant, device))
+            with self._lock:
+                loaded = self._modules.get(key)
+                if loaded is None:
+                    try:
+                        module = driver.moduleLoadData(made.cubin)
+                        handles = {e.symbol: driver.moduleGetFunction(module, e.symbol) for e in variant.entries}
+                    except driver.CUDADriverError as error:
+                        raise LaunchError(f"{device.name} does not load {variant.id}: {error}") from error
+                    loaded = self._modules[key] = (module, handles)
+        return loaded[1]
+
+    def allow_shared(self, kernel: int, shared_bytes: int, device: Device) -> None:
+        """Opt in to more than 48 KiB of dynamic shared memory."""
+        if shared_bytes > 48 * 1024:
+            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            try:
+                driver.funcSetAttribute(kernel, attribute, device.shared_bytes_per_block)
+            except driver.CUDADriverError:
+                # A kernel with static shared memory has less left for the dynamic part.
+                driver.funcSetAttribute(kernel, attribute, shared_bytes)
+
+    def launch(
+        self,
+        kernel: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: int,
+        parameters: int,
+    ) -> None:
+        """Enqueue a kernel.
+
+        Raises:
+            LaunchError: the driver refuses it.
+        """
+        try:
+            driver.launchKernel(kernel, *grid, *block, shared_bytes, stream, parameters, 0)
+        except driver.CUDADriverError as error:
+            raise LaunchError(f"kernel launch failed: {error} (grid {grid}, block {block}, {shared_bytes} B shared)") from error
+
+    def zero(self, pointer: int, nbytes: int, stream: int) -> None:
+        """Enqueue a memset to zero."""
+        cudart.memsetAsync(pointer, 0, nbytes, stream)
+
+    def enter(self, device: Device) -> int | None:
+        """Make the device's primary context current."""
+        current = cudart.getDevice()
+        if current == device.ordinal:
+            if not getattr(self._thread, "ready", False):
+                # A new thread has a current device but no current context until the runtime is used.
+                cudart.setDevice(current)
+                cudart.free(0)
+                self._thread.ready = True
+            return None
+        cudart.setDevice(device.ordinal)
+        cudart.free(0)
+        return int(current)
+
+    def leave(self, token: int | None) -> None:
+        """Make the caller's device current again."""
+        if token is not None:
+            cudart.setDevice(token)
+
+
+@functools.cache
+def _element_of(dtype: Any) -> tuple[ElementKind | None, str]:
+    text = str(dtype)
+    try:
+        return ElementKind.of(dtype), text
+    except Unsupported:
+        return None, text
+
+
+def _viewer_for(array: Any) -> Callable[[Any], View]:
+    module = type(array).__module__
+    if module.startswith("cupy") and hasattr(array, "data"):
+        return _view_cupy
+    if module.startswith("torch") or hasattr(array, "data_ptr"):
+        return _view_torch
+    if hasattr(type(array), "__cuda_array_interface__"):
+        return _view_interface
+    if hasattr(type(array), "__dlpack__") and not module.startswith("numpy"):
+        return _view_dlpack
+    raise TypeError(f"a {type(array).__module__}.{type(array).__name__} is not an array on a GPU")
+
+
+def _view_cupy(array: Any) -> View:
+    element, text = _element_of(array.dtype)
+    flags = array.flags
+    nbytes = array.nbytes
+    return View(
+        array.data.ptr, array.shape, element, text, flags.c_contiguous, True, array.data.device_id, nbytes, nbytes
+    )  # fmt: skip
+
+
+def _view_torch(tensor: Any) -> View:
+    if not tensor.is_cuda:
+        raise TypeError(f"the tensor is on {tensor.device}, not on a GPU")
+    element, text = _element_of(tensor.dtype)
+    itemsize = tensor.element_size()
+    return View(
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        element,
+        text,
+        tensor.is_contiguous(),
+        True,
+        tensor.get_device(),
+        tensor.numel() * itemsize,
+        tensor.untyped_storage().nbytes() - tensor.storage_offset() * itemsize,
+    )
+
+
+def _view_interface(array: Any) -> View:
+    interface = array.__cuda_array_interface__
+    shape = tuple(interface["shape"])
+    element, text = _element_of(interface["typestr"])
+    itemsize = element.itemsize if element else 1
+    count = 1
+    for extent in shape:
+        count *= extent
+    pointer, readonly = interface["data"]
+    ordinal = current_ordinal()
+    if pointer:
+        ordinal = int(cudart.pointerGetAttributes(pointer).device)
+    strides = interface.get("strides")
+    contiguous = strides is None or _is_contiguous(shape, tuple(strides), itemsize)
+    nbytes = count * itemsize
+    return View(pointer or 0, shape, element, text, contiguous, not readonly, ordinal, nbytes, nbytes if pointer else 0)
+
+
+def _view_dlpack(array: Any) -> View:
+    import cupy
+
+    try:
+        return _view_cupy(cupy.from_dlpack(array))
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise TypeError(f"a {type(array).__name__} cannot be read through DLPack: {error}") from error
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    expected = itemsize
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent == 0:
+            return True
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True

@@ -1,0 +1,415 @@
+"""The plan protocol, written once: `select → can_implement → workspace_size → run`.
+
+A plan adds what is its own: a descriptor with its checks, the facts that constraints speak of, an argument table, a
+launch recipe, and the options of its host function.  Everything else lives here, so a plan cannot forget a check.
+
+A plan holds no state of a run.  One plan may be run from several threads, on any stream of its device, with any
+buffers of the same shapes; equal questions return the same plan (the memo is bounded).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+from ..constraint import Fact
+from ..device import Device, cuda_available
+from ..elements import FLOATING, ElementKind
+from ..errors import DeviceMismatch, InvalidProblem, MisalignedOperand, NoVariant, Unsupported, WorkspaceTooSmall
+from ..execution import Runtime, View, runtime_named
+from ..manifest import Variant
+from ..operands import VECTOR_BYTES, Operand, alignment, check
+from ..preference import PlanPreference
+from ..recipe import Bound, Recipe
+from ..catalog import Registry, registry
+from ..select import Requirements, Selection, select
+from ..sku import BackendKind, KernelSku, OpCategory, OpKind, PrecisionGuarantee
+
+Descriptor = TypeVar("Descriptor")
+Arguments = TypeVar("Arguments")
+_Self = TypeVar("_Self", bound="Plan[Any, Any]")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the registry is asked for: the operation and its types."""
+
+    category: OpCategory
+    op: OpKind
+    element: ElementKind
+    aux_element: ElementKind | None = None
+
+
+class Plan(Generic[Descriptor, Arguments]):
+    """A chosen variant for one problem on one device.  Make one with `select`."""
+
+    descriptor_type: ClassVar[type]
+    arguments_type: ClassVar[type]
+
+    # What a plan adds ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def validate(cls, desc: Descriptor) -> None:
+        """Raise `Unsupported` or `InvalidProblem` for a descriptor this plan does not take."""
+        raise NotImplementedError
+
+    @classmethod
+    def signature(cls, desc: Descriptor) -> Signature:
+        """The operation and types of a valid descriptor."""
+        raise NotImplementedError
+
+    @classmethod
+    def facts(cls, desc: Descriptor) -> dict[str, Fact]:
+        """Facts of the problem, by the names that constraints use."""
+        raise NotImplementedError
+
+    @classmethod
+    def operands(cls, desc: Descriptor) -> tuple[Operand, ...]:
+        """The argument table, in the order of the argument bundle's fields."""
+        raise NotImplementedError
+
+    @classmethod
+    def recipe(cls, desc: Descriptor, variant: Variant, device: Device) -> Recipe:
+        """The launches of a variant for this problem; an empty problem has none."""
+        raise NotImplementedError
+
+    @classmethod
+    def host_options(cls, desc: Descriptor) -> dict[str, Any]:
+        """Keyword options of the host function, beside the operands."""
+        raise NotImplementedError
+
+    # The protocol ----------------------------------------------------------------------------------------------
+
+    def __init__(self, desc: Descriptor, device: Device, preference: PlanPreference, table: Registry) -> None:
+        self._desc = desc
+        self._device = device
+        self._preference = preference
+        self._registry = table
+        self._operands = self.operands(desc)
+        self._names = tuple(operand.name for operand in self._operands)
+        self._facts = self.facts(desc)
+        self._selection = self._choose(VECTOR_BYTES, preference)
+        self._lock = threading.Lock()
+        self._bound: dict[int, Bound] = {}
+
+    @classmethod
+    def select(
+        cls: type[_Self],
+        stream: Any,
+        desc: Any,
+        pref: PlanPreference | None = None,
+        *,
+        device: Device | None = None,
+    ) -> _Self:
+        """Check the descriptor and choose a variant; no device work, nothing is compiled.
+
+        Args:
+            stream: the stream whose device is meant (`cupy.cuda.Stream`, an int handle, an object with
+                `__cuda_stream__`), or None for the current device.
+            desc: the problem.
+            pref: limits and wishes; default none.
+            device: the device, instead of the stream's: `Device.host()`, `Device.named("H200")`, …
+
+        Raises:
+            InvalidProblem, Unsupported: the descriptor.
+            NoVariant: nothing serves it on this device under this preference; carries the whole trace.
+            DeviceMismatch: the stream belongs to another device than `device`.
+        """
+        preference = _ANY if pref is None else pref
+        if type(desc) is not cls.descriptor_type:
+            raise InvalidProblem(
+                f"{cls.__name__}: desc is a {type(desc).__name__}, want a {cls.descriptor_type.__name__}"
+            )
+        if type(preference) is not PlanPreference:
+            raise InvalidProblem(f"{cls.__name__}: pref is a {type(preference).__name__}, want a PlanPreference")
+        if device is None or stream is not None:
+            device = _device_of(cls.__name__, stream, device)
+        return _memo(cls, desc, device, preference)  # type: ignore[return-value]
+
+    def can_implement(self, args: Arguments) -> None:
+        """Check the arguments as `run` does; returns None or raises what `run` would."""
+        self._check(args, self._runtime())
+
+    @property
+    def workspace_size(self) -> int:
+        """Bytes of workspace that `run` needs; 0 = none."""
+        return self._selection.requirements.workspace_bytes
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The problem it was selected for."""
+        return self._desc
+
+    @property
+    def device(self) -> Device:
+        """The device it was selected for."""
+        return self._device
+
+    @property
+    def selection(self) -> Selection:
+        """The choice with its trace."""
+        return self._selection
+
+    @property
+    def variant(self) -> Variant:
+        """The chosen variant."""
+        return self._selection.variant
+
+    @property
+    def sku(self) -> KernelSku:
+        """The chosen variant's key."""
+        return self._selection.variant.sku
+
+    @property
+    def precision_guarantee(self) -> PrecisionGuarantee:
+        """What the chosen variant promises of its numbers."""
+        return self._selection.variant.sku.precision_guarantee
+
+    @property
+    def argument_table(self) -> tuple[Operand, ...]:
+        """Every argument with its dtype, shape and role."""
+        return self._operands
+
+    def prepare(self) -> None:
+        """Compile and load now, so that the first `run` does not; a graph can be captured afterwards.
+
+        Raises:
+            CompileError, LaunchError: it cannot be compiled or loaded.
+            DeviceMismatch: the device is not in this machine.
+        """
+        if not self._device.is_host:
+            self._bound_for(VECTOR_BYTES, self._runtime()).prepare()
+
+    def run(self, stream: Any, workspace: Any, args: Arguments) -> None:
+        """Check the arguments and enqueue the kernels on the stream; never allocates, never synchronises.
+
+        Args:
+            stream: where to enqueue; None = the caller's current stream.
+            workspace: a contiguous writable array of at least `workspace_size` bytes, 16-byte aligned, that overlaps
+                no argument; may be None when `workspace_size` is 0.
+            args: the argument bundle.
+
+        Raises:
+            InvalidProblem, DeviceMismatch, MisalignedOperand, BufferTooSmall, WorkspaceTooSmall: before anything is
+                launched or written.
+            CompileError, LaunchError: the variant cannot be compiled, loaded or launched.
+        """
+        runtime = self._runtime()
+        views = self._check(args, runtime)
+        if self._device.is_host:
+            if stream is not None:
+                raise InvalidProblem(f"{self._name}: stream is {stream!r}, want None on the host")
+            self._run_on_host(args)
+            return
+        space = self._check_workspace(workspace, views, runtime)
+        handle = runtime.stream_pointer(stream, self._device, [getattr(args, name) for name in self._names])
+        bound = self._bound_for(alignment(self._operands, views), runtime)
+        bound.run([0 if view is None else view.pointer for view in views], space, handle)
+
+    # Internals -------------------------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _choose(self, aligned: int, preference: PlanPreference) -> Selection:
+        wanted = self.signature(self._desc)
+        variants = self._registry.serving(wanted.category, wanted.op, wanted.element, wanted.aux_element)
+
+        def requirements(variant: Variant) -> Requirements:
+            if variant.sku.backend is BackendKind.Reference:
+                return Requirements()
+            recipe = self.recipe(self._desc, variant, self._device)
+            return Requirements(recipe.workspace_bytes, recipe.shared_bytes)
+
+        facts = {**self._facts, "alignment": aligned}
+        return select(self._name, variants, facts, self._device, preference, requirements)
+
+    def _runtime(self) -> Runtime:
+        return _HOST_RUNTIME if self._device.is_host else runtime_named(self._device.execution)
+
+    def _check(self, args: Arguments, runtime: Runtime) -> list[View | None]:
+        if type(args) is not self.arguments_type:
+            raise InvalidProblem(
+                f"{self._name}: args is a {type(args).__name__}, want a {self.arguments_type.__name__}"
+            )
+        values = [getattr(args, name) for name in self._names]
+        return check(self._name, self._operands, values, runtime.view, self._device.ordinal)
+
+    def _check_workspace(self, workspace: Any, views: list[View | None], runtime: Runtime) -> int:
+        needed = self.workspace_size
+        if needed == 0:
+            return 0
+        if workspace is None:
+            raise WorkspaceTooSmall(needed, 0, plan=self._name)
+        try:
+            seen = runtime.view(workspace)
+        except TypeError as error:
+            raise DeviceMismatch(f"{self._name}: workspace: {error}") from None
+        if seen.nbytes < needed:
+            raise WorkspaceTooSmall(needed, seen.nbytes, plan=self._name)
+        if seen.ordinal != self._device.ordinal:
+            raise DeviceMismatch(
+                f"{self._name}: workspace is on cuda:{seen.ordinal}, want cuda:{self._device.ordinal}"
+            )
+        if not seen.contiguous or not seen.writable:
+            raise InvalidProblem(f"{self._name}: workspace is not a contiguous writable array")
+        if seen.pointer % VECTOR_BYTES:
+            raise MisalignedOperand(
+                f"{self._name}: workspace is at 0x{seen.pointer:x}, want a multiple of {VECTOR_BYTES}"
+            )
+        end = seen.pointer + needed
+        for operand, view in zip(self._operands, views):
+            if view is not None and view.pointer < end and seen.pointer < view.pointer + view.nbytes:
+                raise InvalidProblem(f"{self._name}: workspace overlaps {operand.name} in memory")
+        return seen.pointer
+
+    def _bound_for(self, aligned: int, runtime: Runtime) -> Bound:
+        bound = self._bound.get(aligned)
+        if bound is not None:
+            return bound
+        with self._lock:
+            if aligned not in self._bound:
+                variant = self._variant_for(aligned)
+                sizes = [
+                    (operand.name, _product(operand.shape) * operand.element.itemsize) for operand in self._operands
+                ]
+                recipe = self.recipe(self._desc, variant, self._device)
+                self._bound[aligned] = Bound(
+                    self._registry.manifest, variant, recipe, sizes, self._device, runtime
+                )
+            return self._bound[aligned]
+
+    def _variant_for(self, aligned: int) -> Variant:
+        if aligned >= self.variant.alignment:
+            return self.variant
+        # The workspace that the plan announced must stay enough, whatever serves these pointers.
+        try:
+            limited = replace(self._preference, max_workspace_bytes=self.workspace_size)
+            return self._choose(aligned, limited).variant
+        except NoVariant as error:
+            raise MisalignedOperand(
+                f"{self._name}: an argument is aligned to {aligned} bytes, {self.variant.id} wants "
+                f"{self.variant.alignment}, and no other variant serves it:\n{error}"
+            ) from error
+
+    def _run_on_host(self, args: Arguments) -> None:
+        function = _host_function(self.variant)
+        arrays = {name: getattr(args, name) for name in self._names}
+        function(**arrays, **self.host_options(self._desc))
+
+
+_ANY = PlanPreference()
+
+
+@functools.lru_cache(maxsize=4096)
+def _memo(
+    cls: type[Plan[Any, Any]], desc: Any, device: Device, preference: PlanPreference
+) -> Plan[Any, Any]:
+    cls.validate(desc)
+    return cls(desc, device, preference, registry())
+
+
+def _device_of(plan: str, stream: Any, device: Device | None) -> Device:
+    """The device meant by a stream, or `device` when both agree."""
+    if stream is None or isinstance(stream, int) or not cuda_available():
+        return Device.current() if device is None else device
+    from .. import cuda
+
+    ordinal = cuda.stream_ordinal(stream)
+    if device is None:
+        return Device.current() if ordinal is None else cuda.device_facts(ordinal)
+    if ordinal is not None and device.ordinal not in (None, ordinal):
+        raise DeviceMismatch(f"{plan}: stream belongs to cuda:{ordinal}, device is cuda:{device.ordinal}")
+    return device
+
+
+@functools.cache
+def _host_function(variant: Variant) -> Callable[..., None]:
+    assert variant.function is not None
+    module, name = variant.function.rsplit(".", 1)
+    function: Callable[..., None] = getattr(importlib.import_module(f"baracuda_registry.reference.{module}"), name)
+    return function
+
+
+class _HostRuntime:
+    """Describes NumPy arrays; the host function itself runs without a launch."""
+
+    def view(self, array: Any) -> View:
+        return view_numpy(array)
+
+
+_HOST_RUNTIME: Any = _HostRuntime()
+
+
+def view_numpy(array: Any) -> View:
+    """Describe a NumPy array; raises `TypeError` for anything else."""
+    import numpy as np
+
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"a {type(array).__module__}.{type(array).__name__} is not a NumPy array")
+    element, text = _numpy_element(array.dtype)
+    flags = array.flags
+    return View(
+        array.ctypes.data if array.size else 0,
+        array.shape,
+        element,
+        text,
+        flags.c_contiguous,
+        flags.writeable,
+        None,
+        array.nbytes,
+        array.nbytes,
+    )
+
+
+@functools.cache
+def _numpy_element(dtype: Any) -> tuple[ElementKind | None, str]:
+    try:
+        element = ElementKind.of(dtype) if dtype.isnative else None
+    except Unsupported:
+        element = None
+    return element, str(dtype)
+
+
+def _product(extents: tuple[int, ...]) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total
+
+
+# Checks that several plans share --------------------------------------------------------------------------------
+
+
+def check_integers(plan: str, desc: Any, names: tuple[str, ...]) -> None:
+    """Raise `InvalidProblem` for a field that is no integer."""
+    for name in names:
+        value = getattr(desc, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidProblem(f"{plan}: {name} is {value!r}, want an int")
+
+
+def check_floating(plan: str, field: str, element: ElementKind) -> None:
+    """Raise `Unsupported` unless the element is one of f32, f64, f16, bf16."""
+    if element not in FLOATING:
+        raise Unsupported(f"{plan}: {field} is {element.value}, want one of f32, f64, f16, bf16")
+
+
+def normalize_element_fields(desc: Any) -> None:
+    """Let descriptors name elements by text or dtype: replace the fields of a frozen descriptor by `ElementKind`s."""
+    for field in fields(desc):
+        if field.name.endswith("element"):
+            value = getattr(desc, field.name)
+            if value is not None and not isinstance(value, ElementKind):
+                object.__setattr__(desc, field.name, ElementKind.of(value))
+
+
+def tuning(variant: Variant, *names: str) -> tuple[int, ...]:
+    """Tuning parameters of a variant by name."""
+    table: Mapping[str, int] = variant.tuning
+    return tuple(table[name] for name in names)

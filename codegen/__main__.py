@@ -1,0 +1,7 @@
+"""`python -m codegen`."""
+
+import sys
+
+from .generate import main
+
+sys.exit(main())

@@ -1,0 +1,7 @@
+"""Pooling: LP pooling in one dimension, forward and backward."""
+
+from __future__ import annotations
+
+from ..model import Op
+
+OPS: tuple[Op, ...] = ()
