@@ -124,11 +124,13 @@ class Plan(Generic[Descriptor, Arguments]):
             raise InvalidProblem(
                 f"{cls.__name__}: desc is a {type(desc).__name__}, want a {cls.descriptor_type.__name__}"
             )
-        if type(preference) is not PlanPreference:
-            raise InvalidProblem(f"{cls.__name__}: pref is a {type(preference).__name__}, want a PlanPreference")
+        if not isinstance(preference, PlanPreference):
+            raise InvalidProblem(f"{cls.__name__}: pref is {preference!r}, want a PlanPreference")
         if device is None or stream is not None:
             device = _device_of(cls.__name__, stream, device)
-        return _memo(cls, desc, device, preference)  # type: ignore[return-value]
+        kind: Any = cls
+        plan: _Self = _memo(kind, desc, device, preference)
+        return plan
 
     def can_implement(self, args: Arguments) -> None:
         """Check the arguments as `run` does; returns None or raises what `run` would."""
@@ -307,9 +309,7 @@ _ANY = PlanPreference()
 
 
 @functools.lru_cache(maxsize=4096)
-def _memo(
-    cls: type[Plan[Any, Any]], desc: Any, device: Device, preference: PlanPreference
-) -> Plan[Any, Any]:
+def _memo(cls: Any, desc: Any, device: Device, preference: PlanPreference) -> Any:
     cls.validate(desc)
     return cls(desc, device, preference, registry())
 

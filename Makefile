@@ -1,0 +1,60 @@
+# Every target sets up .venv by itself when it is needed, from requirements/dev.txt.  With PYTHON=… on the command
+# line that interpreter is used as it is: `make test-gpu PYTHON=python3` on a machine that has everything.
+BOOTSTRAP ?= python3
+VENV := .venv
+ifeq ($(origin PYTHON),command line)
+READY :=
+else
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+endif
+export PYTHONPATH := $(CURDIR)
+WORKERS ?= auto
+OUT ?= build/cubins
+
+.PHONY: help demo test generate check lint format test-gpu compile-all bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml
+	@echo "setting up $(VENV) (once)"
+	@$(BOOTSTRAP) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make … BOOTSTRAP=python3.x")'
+	@test -x $(VENV)/bin/python || $(BOOTSTRAP) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## train the digits classifier through the library's plans (GPU if there is one, else the host)
+	$(PYTHON) examples/train_digits.py
+
+test: $(READY) ## every test that needs no GPU
+	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal
+
+generate: $(READY) ## expand the op tables and templates into generated/
+	$(PYTHON) -m codegen
+
+check: $(READY) lint ## lint, types, and that generated/ is what the tables say
+	$(PYTHON) -m codegen --check
+	$(PYTHON) -m mypy
+
+lint: $(READY) ## ruff
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+format: $(READY) ## rewrite sources in ruff's format
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
+
+test-gpu: $(READY) ## every test on the GPU, with compute-sanitizer where it is installed
+	$(PYTHON) -m pytest -m "gpu or sanitizer"
+
+compile-all: $(READY) ## compile every variant for every architecture it names, into $(OUT)
+	$(PYTHON) -m baracuda_registry compile -o $(OUT)
+
+bench: $(READY) ## measure on this machine's GPU, beside peers
+	$(PYTHON) -m benchmarks
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,7 @@
+"""`python -m baracuda_registry`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())
