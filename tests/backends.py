@@ -141,7 +141,9 @@ class CudaBackend:
         if values is None:
             return None
         out = self.empty(values.shape, values.dtype, offset_elements)
-        out.view(np.uint8).ravel()[...] = self.cupy.asarray(np.ascontiguousarray(values).view(np.uint8).ravel())
+        out.view(np.uint8).ravel()[...] = self.cupy.asarray(
+            np.ascontiguousarray(values).view(np.uint8).ravel()
+        )
         return out
 
     def empty(self, shape: tuple[int, ...], dtype: Any, offset_elements: int = 0, pattern: int = 0) -> Any:
