@@ -7,10 +7,11 @@ names the runtime that can run something there: `"cuda"`, `"host"`, or `"absent"
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
+import importlib
 import sys
 from dataclasses import dataclass, fields, replace
+from types import ModuleType
 
 from .constraint import Fact
 from .errors import InvalidProblem
@@ -60,6 +61,10 @@ class Device:
     def facts(self) -> dict[str, Fact]:
         """The facts under the names that constraints use: `device.sm_count`, …"""
         return {f"device.{field.name}": getattr(self, field.name) for field in fields(self)}
+
+    def array_module(self) -> ModuleType:
+        """NumPy for the host, CuPy for a GPU: whose arrays plans on this device take (among others)."""
+        return importlib.import_module("numpy" if self.is_host else "cupy")
 
     @staticmethod
     def host() -> Device:

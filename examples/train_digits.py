@@ -57,7 +57,13 @@ class Plans:
         }
         norm = {"input_shape": shape, "num_groups": s.groups, "element": s.element}
         pool = br.LpPool1dDescriptor(
-            batch=batch, channels=ROWS, l_in=s.features, window=s.window, stride=s.stride, p=s.p, element=s.element
+            batch=batch,
+            channels=ROWS,
+            l_in=s.features,
+            window=s.window,
+            stride=s.stride,
+            p=s.p,
+            element=s.element,
         )
         codes = br.QuantizePerGroupDescriptor(**quant, q_min=-127, q_max=127)
         codes_back = br.QuantizePerGroupBackwardDescriptor(**quant, q_min=-127, q_max=127)
@@ -139,10 +145,12 @@ class Network:
         zero_point = xp.zeros(scale.shape, np.int32)
         codes, back = xp.empty(weight.shape, np.int8), xp.empty_like(weight)
         plans.run(
-            plans.quantize, br.QuantizePerGroupArgs(input=weight, scale=scale, zero_point=zero_point, output=codes)
+            plans.quantize,
+            br.QuantizePerGroupArgs(input=weight, scale=scale, zero_point=zero_point, output=codes),
         )
         plans.run(
-            plans.dequantize, br.DequantizePerGroupArgs(input=codes, scale=scale, zero_point=zero_point, output=back)
+            plans.dequantize,
+            br.DequantizePerGroupArgs(input=codes, scale=scale, zero_point=zero_point, output=back),
         )
         return back, scale, zero_point
 
@@ -192,7 +200,9 @@ class Network:
         grads = {"bias": d_logits.sum(axis=0), "out": self.straight_through(plans, d_weight, saved)}
 
         d_normed = xp.empty_like(saved.normed)
-        plans.run(plans.pool_back, br.LpPool1dBwArgs(x=saved.normed, y=saved.pooled, dy=d_pooled, dx=d_normed))
+        plans.run(
+            plans.pool_back, br.LpPool1dBwArgs(x=saved.normed, y=saved.pooled, dy=d_pooled, dx=d_normed)
+        )
         d_gamma, d_beta = xp.empty_like(p["gamma"]), xp.empty_like(p["beta"])
         d_hidden = d_normed  # in place: dx may be the same array as dy
         norm = br.GroupNormBackwardArgs(
@@ -290,7 +300,9 @@ def train(network: Network, console: Any) -> float:
                 optimizer.update(network.backward(labels, saved))
                 progress.advance(task)
             reached = accuracy(network, test_x, test_y)
-            progress.console.print(f"epoch {epoch + 1:3d}  loss {total / batches:.4f}  test accuracy {reached:.3f}")
+            progress.console.print(
+                f"epoch {epoch + 1:3d}  loss {total / batches:.4f}  test accuracy {reached:.3f}"
+            )
     return reached
 
 
@@ -320,13 +332,8 @@ def main() -> int:
     parser.add_argument("--host", action="store_true", help="use the host backend even if there is a GPU")
     options = parser.parse_args()
     device = br.Device.host() if options.host else br.Device.current()
-    xp: Any = np
-    if not device.is_host:
-        import cupy
-
-        xp = cupy
     settings = Settings(epochs=options.epochs, element=br.ElementKind.of(options.element))
-    network = Network(settings, xp, device)
+    network = Network(settings, device.array_module(), device)
     console = Console()
     show_choices(network, console)
     started = time.perf_counter()

@@ -291,7 +291,7 @@ def _y_scale(want: Array, gamma: Array | None, beta: Array | None, shape: tuple[
 
 
 def check_norm_backward(variant: Variant, backend: Any, plan_type: Any, shapes: Any = NORM_SHAPES) -> Proof:
-    proof, element = Proof(), variant.sku.element
+    proof = Proof()
     offsets = backends.misalignments()
     subsets = (("dx", "dgamma", "dbeta"), ("dx",), ("dgamma",), ("dbeta", "dx"))
     for seed, (shape, groups) in enumerate(shapes):

@@ -60,12 +60,16 @@ def test_second_time_comes_from_the_cache(cache_dir: Path, one: tuple[Manifest, 
 def test_cubin_is_a_whole_elf_file(cache_dir: Path, one: tuple[Manifest, Variant]) -> None:
     cubin = artifact(*one, "sm_80").cubin
     sections = int.from_bytes(cubin[40:48], "little")
-    assert len(cubin) >= sections + int.from_bytes(cubin[58:60], "little") * int.from_bytes(cubin[60:62], "little")
+    assert len(cubin) >= sections + int.from_bytes(cubin[58:60], "little") * int.from_bytes(
+        cubin[60:62], "little"
+    )
 
 
 @pytest.mark.parametrize("keep", [0, 10, -1])
 @pytest.mark.parametrize("suffix", [".cubin", ".json"])
-def test_truncated_entry_is_a_miss(cache_dir: Path, one: tuple[Manifest, Variant], suffix: str, keep: int) -> None:
+def test_truncated_entry_is_a_miss(
+    cache_dir: Path, one: tuple[Manifest, Variant], suffix: str, keep: int
+) -> None:
     good = artifact(*one, "sm_90").cubin
     victim = next(path for path in entries(cache_dir) if path.suffix == suffix)
     victim.write_bytes(victim.read_bytes()[:keep])
@@ -85,7 +89,10 @@ def test_record_of_another_form_is_a_miss(cache_dir: Path, one: tuple[Manifest, 
 
 
 def test_directory_that_cannot_be_written(
-    tmp_path: Path, one: tuple[Manifest, Variant], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    one: tuple[Manifest, Variant],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
@@ -93,12 +100,16 @@ def test_directory_that_cannot_be_written(
     with caplog.at_level(logging.WARNING, "baracuda_registry"):
         assert artifact(*one, "sm_90").origin == "compiled"
         assert artifact(*one, "sm_90").origin == "compiled"
-    assert [r for r in caplog.records if "BARACUDA_CACHE_DIR" in r.message] == caplog.records[:1], "one warning"
+    assert [r for r in caplog.records if "BARACUDA_CACHE_DIR" in r.message] == caplog.records[:1], (
+        "one warning"
+    )
     assert blocked.read_text() == "in the way"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes to read-only folders")
-def test_read_only_directory(tmp_path: Path, one: tuple[Manifest, Variant], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_directory(
+    tmp_path: Path, one: tuple[Manifest, Variant], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "ro"
     folder.mkdir(mode=0o500)
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(folder))
@@ -278,4 +289,6 @@ def test_cold_compile_is_under_a_second(cache_dir: Path) -> None:
         made = artifact(table.manifest, variant, "sm_89")
         seconds = time.perf_counter() - started
         if made.origin == "compiled":
-            assert seconds < 3, f"{variant.id} took {seconds:.2f} s (the bound leaves room for a loaded machine)"
+            assert seconds < 3, (
+                f"{variant.id} took {seconds:.2f} s (the bound leaves room for a loaded machine)"
+            )

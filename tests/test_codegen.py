@@ -84,7 +84,11 @@ def test_sources_carry_their_origin_and_no_leftovers(files: dict[str, str]) -> N
 def test_symbols_are_unique_over_the_library(files: dict[str, str]) -> None:
     import re
 
-    symbols = [s for text in files.values() for s in re.findall(r'extern "C" __global__[^(]*\([^)]*\)\s*(\w+)\(', text)]
+    symbols = [
+        s
+        for text in files.values()
+        for s in re.findall(r'extern "C" __global__[^(]*\([^)]*\)\s*(\w+)\(', text)
+    ]
     assert symbols
     assert len(symbols) == len(set(symbols))
 

@@ -44,7 +44,9 @@ def test_narrow_form_of_every_vector_design(table: Manifest) -> None:
     reg = registry()
     for variant in table.variants:
         if variant.alignment > 1:
-            serving = reg.serving(variant.sku.category, variant.sku.op, variant.sku.element, variant.sku.aux_element)
+            serving = reg.serving(
+                variant.sku.category, variant.sku.op, variant.sku.element, variant.sku.aux_element
+            )
             assert any(v.alignment <= v.sku.element.itemsize and v.source for v in serving), variant.id
 
 
@@ -61,11 +63,13 @@ def test_sources_are_all_used(table: Manifest) -> None:
         lambda text: text.replace('"schema": 1', '"schema": 99', 1),
         lambda text: text.replace('"design"', '"dessign"', 1),
         lambda text: text.replace("-none-none-", "-nun-none-", 1),
-        lambda text: text.replace(".cu\": \"", ".cux\": \"", 1),
+        lambda text: text.replace('.cu": "', '.cux": "', 1),
         lambda text: text.replace('"rank"', '"rang"', 1),
     ],
 )
-def test_damage_is_refused_whole(table: Manifest, damage: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_refused_whole(
+    table: Manifest, damage: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = damage(table.to_json())  # type: ignore[operator]
     assert text != table.to_json()
     (tmp_path / "manifest.json").write_text(text)

@@ -1,14 +1,18 @@
 """The host backend against plain loops.
 
 The loops below are slow on purpose: Python numbers, one element at a time, exact where that is cheap
-(`fractions`, `math.fsum`).  They share nothing with the functions under test but the formulas.
+(`fractions`, `math.fsum`, `decimal` where a power magnifies what float64 rounds).  They
+share nothing with the functions under test but the formulas.
 """
 
 from __future__ import annotations
 
+import decimal
+import functools
 import math
 import tracemalloc
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -71,7 +75,14 @@ def bits(*arrays: Array) -> list[bytes]:
     return [a.tobytes() for a in arrays]
 
 
-# --- LP pooling ------------------------------------------------------------------------------------------------
+# --- LP pooling -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def exact_power(numerator: float, denominator: float, exponent: Decimal) -> Decimal:
+    """(numerator / denominator)^exponent for positive finite numbers, to 22 digits."""
+    with decimal.localcontext(decimal.Context(prec=22)):
+        return (Decimal(numerator) / Decimal(denominator)) ** exponent
 
 
 def pool_loop(x: Array, l_out: int, window: int, stride: int, p: float) -> Array:
@@ -84,7 +95,9 @@ def pool_loop(x: Array, l_out: int, window: int, stride: int, p: float) -> Array
         elif top in (0.0, INF):
             y[n, c, o] = top
         else:
-            y[n, c, o] = top * math.fsum((v / top) ** p for v in sizes) ** (1 / p)
+            with decimal.localcontext(decimal.Context(prec=22)):
+                total = sum(exact_power(v, 1.0, Decimal(p)) for v in sizes if v)
+                y[n, c, o] = float(total ** (1 / Decimal(p)))
     return y
 
 
@@ -92,16 +105,27 @@ def pool_backward_loop(x: Array, y: Array, dy: Array, window: int, stride: int, 
     dx = np.zeros(x.shape)
     for n, c, index in np.ndindex(x.shape):
         v = float(x[n, c, index])
+        total: float | Decimal = Decimal(0)
         for o in range(y.shape[2]):
             norm, upstream = float(y[n, c, o]), float(dy[n, c, o])
             if not o * stride <= index < o * stride + window or v == 0 or norm == 0:
                 continue
+            if all(map(math.isfinite, (v, norm, upstream))) and isinstance(total, Decimal):
+                with decimal.localcontext(decimal.Context(prec=22)):
+                    total += Decimal(upstream if v > 0 else -upstream) * exact_power(
+                        abs(v), norm, Decimal(p) - 1
+                    )
+                continue
             if math.isnan(v) or math.isnan(norm):
-                dx[n, c, index] = NAN
+                power = NAN
+            elif p == 1:
+                power = 1.0
+            elif math.isinf(norm):
+                power = NAN if math.isinf(v) else 0.0 if p > 1 else INF
             else:
-                ratio = NAN if math.isinf(v) and math.isinf(norm) else abs(v) / norm
-                power = 1.0 if p == 1 else INF if ratio == 0 and p < 1 else ratio ** (p - 1)
-                dx[n, c, index] += upstream * math.copysign(1.0, v) * power
+                power = (abs(v) / norm) ** (p - 1)
+            total = float(total) + upstream * math.copysign(1.0, v) * power
+        dx[n, c, index] = float(total)
     return dx
 
 
@@ -125,7 +149,7 @@ GEOMETRIES = [  # l_in, window, stride, ceil_mode
     (9, 7, 100, False),  # stride past the end
     (150, 130, 20, True),
 ]
-POWERS = [1.0, 2.0, 3.0, 0.5, 1.5, 2.5, 7.0]
+POWERS = [1.0, 2.0, 3.0, 0.5, 7.25]
 
 
 @each_dtype
@@ -142,9 +166,8 @@ def test_pool_forward_and_backward_match_loops(
         y = np.full((2, 1, l_out), NAN, dtype)
         lp_pool1d(x, y, window=window, stride=stride, p=p)
         assert worst_ulp(y, pool_loop(x, l_out, window, stride, p)) <= allowed(dtype), p
-        dy = (0.5 + rng.random(y.shape)).astype(
-            dtype
-        )  # of one sign: no cancellation, so that ulp are meaningful
+        # Of one sign, so that nothing cancels and units in the last place mean something.
+        dy = (0.5 + np.abs(rng.standard_normal(y.shape))).astype(dtype)
         dx = np.full(x.shape, NAN, dtype)
         lp_pool1d_backward(x, y, dy, dx, window=window, stride=stride, p=p)
         assert worst_ulp(dx, pool_backward_loop(x, y, dy, window, stride, p)) <= allowed(dtype), p
@@ -154,7 +177,7 @@ def test_pool_forward_and_backward_match_loops(
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, 2.5, 20.0, 300.0])
 def test_pool_reaches_both_ends_of_the_range(dtype: np.dtype[Any], p: float) -> None:
     """|x|^p leaves every format here, the result does not; the gradient lives on."""
-    digits, least = PRECISION[dtype]
+    least = PRECISION[dtype][1]
     top = 2.0 ** (math.frexp(LARGEST[dtype])[1] - 3)
     row = [
         top,
@@ -195,8 +218,8 @@ def test_pool_backward_survives_a_quotient_below_the_range() -> None:
         (5.0, 2.0**-100, 2.0**200, 2.0**1000, 2.0**-200),
         (1.5, 2.0**-600, 2.0**600, 1.0, 2.0**-600),
     ]:
-        dx = np.empty((1, 1, 1))
-        lp_pool1d_backward(*(np.full((1, 1, 1), v) for v in (x, y, dy)), dx, window=1, stride=1, p=p)
+        dx, values = np.empty((1, 1, 1)), [np.full((1, 1, 1), v) for v in (x, y, dy)]
+        lp_pool1d_backward(values[0], values[1], values[2], dx, window=1, stride=1, p=p)
         assert dx[0, 0, 0] == want, p
 
 
@@ -259,7 +282,7 @@ def test_pool_windows_longer_than_a_segment(dtype: np.dtype[Any], monkeypatch: p
         assert worst_ulp(y, pool_loop(x, 6, 35, 5, p)) <= allowed(dtype)
 
 
-# --- GroupNorm -------------------------------------------------------------------------------------------------
+# --- GroupNorm ------------------------------------------------------------------------------------
 
 NORM_BOUND: dict[np.dtype[Any], Callable[[int], float]] = {
     BF16: lambda m: 2.0**-8,
@@ -423,8 +446,8 @@ def test_norm_propagates_what_is_not_finite(
     dy[0, 2, 0] = INF
     dx, dgamma, dbeta = np.empty_like(x), np.empty(4, dtype), np.empty(4, dtype)
     group_norm_backward(dy, x, mean, rstd, np.ones(4, dtype), dx, dgamma, dbeta, num_groups=2)
-    poisoned[0, 2:] = True
-    assert np.array_equal(np.isnan(dx.astype(np.float64)), poisoned)
+    poisoned[0, 2:] = True  # by NaN or by infinities: both sums over that group are infinite
+    assert np.array_equal(~np.isfinite(dx.astype(np.float64)), poisoned)
     assert dbeta.astype(float).tolist() == [6, 6, INF, 6]
     assert np.array_equal(np.isfinite(dgamma.astype(np.float64)), [False, False, False, False])
 
@@ -469,7 +492,7 @@ def test_row_fold_is_one_tree_however_fed() -> None:
     assert fold.total()[0] == 6553.6  # one addition after the other ends 6e-9 away
 
 
-# --- quantization ----------------------------------------------------------------------------------------------
+# --- quantization ---------------------------------------------------------------------------------
 
 
 def code_of(x: Any, s: Any, zp: int) -> int | float:
@@ -533,7 +556,8 @@ def test_quantize_matches_loops(dtype: np.dtype[Any], out: type, lowest: int, hi
     zp = np.array([zeros[i // 10] for i in range(80)], np.int32).reshape(80, 1)
     dy = rng.standard_normal(x.shape).astype(dtype)
     want, want_dx = quantize_loop(x, s, zp, dy, size, lowest, highest)
-    output, dx = np.empty(x.shape, out), np.empty_like(x)
+    output: Array = np.empty(x.shape, out)
+    dx = np.empty_like(x)
     quantize_per_group(x, s, zp, output, group_size=size, q_min=lowest, q_max=highest)
     quantize_per_group_backward(x, s, zp, dy, dx, group_size=size, q_min=lowest, q_max=highest)
     assert output.ravel().tolist() == want
@@ -544,17 +568,16 @@ def test_quantize_matches_loops(dtype: np.dtype[Any], out: type, lowest: int, hi
 
 def test_quantize_divides_rounds_then_shifts() -> None:
     """Values that tell a division from a reciprocal, and rounding before the zero point from after."""
-    x, s = np.array([[np.float32(4.5 * 0.1)] * 2], np.float32), np.array([[0.1, 0.1]], np.float32)
-    x = (np.arange(-300, 300, dtype=np.float32) + np.float32(0.5)).reshape(1, -1) * np.float32(0.1)
-    s = np.full((1, 1), 0.1, np.float32)
+    s = np.random.default_rng(0).uniform(0.01, 1, (40, 1)).astype(np.float32)
+    x = (np.arange(-120, 120, dtype=np.float32) + np.float32(0.5)) * s
     exact, reciprocal = np.rint(x / s), np.rint(x * (np.float32(1) / s))
     assert (exact != reciprocal).any()
-    output, zp = np.empty(x.shape, np.int8), np.zeros((1, 1), np.int32)
-    quantize_per_group(x, s, zp, output, group_size=600, q_min=-128, q_max=127)
-    assert np.array_equal(output, np.clip(exact, -128, 127))
+    output, zp = np.empty(x.shape, np.int8), np.zeros((40, 1), np.int32)
+    quantize_per_group(x, s, zp, output, group_size=240, q_min=-128, q_max=127)
+    assert np.array_equal(output, exact)
     one, out = np.ones((1, 1), np.float32), np.empty((1, 2), np.int8)
     quantize_per_group(
-        np.array([[0.5, 1.5]], np.float32), one, zp + 1, out, group_size=2, q_min=-128, q_max=127
+        np.array([[0.5, 1.5]], np.float32), one, zp[:1] + 1, out, group_size=2, q_min=-128, q_max=127
     )
     assert out.tolist() == [[1, 3]]  # rn(0.5) + 1, not rn(1.5)
 
@@ -572,7 +595,7 @@ def test_quantize_backward_mask_is_inclusive_and_before_saturation() -> None:
 @each_dtype
 def test_dequantize_matches_loops(dtype: np.dtype[Any], quantized: type) -> None:
     info = np.iinfo(quantized)
-    q = np.tile(np.array([info.min, info.max, 0, 1, 77], quantized), (7, 2))
+    q: Array = np.tile(np.array([info.min, info.max, 0, 1, 77], quantized), (7, 2))
     zp = np.array([0, 5, -5, 2**31 - 1, -(2**31), 2**24 + 1, -(2**31) + 100], np.int32).reshape(7, 1)
     zp = np.concatenate([zp, zp[::-1]], axis=1)
     with np.errstate(all="ignore"):
@@ -585,7 +608,7 @@ def test_dequantize_matches_loops(dtype: np.dtype[Any], quantized: type) -> None
         with np.errstate(all="ignore"):
             want[i, j] = float(accumulator(dtype).type(steps)) * float(s[i, j // 5])
     assert worst_ulp(output, want) <= 1
-    dy = np.random.default_rng(1).standard_normal(q.shape).astype(dtype)
+    dy = np.random.default_rng(1).standard_normal((7, 10)).astype(dtype)
     dq = np.empty_like(dy)
     dequantize_per_group_backward(dy, s, dq, group_size=5)
     with np.errstate(all="ignore"):
@@ -595,7 +618,7 @@ def test_dequantize_matches_loops(dtype: np.dtype[Any], quantized: type) -> None
     assert dy.tobytes() == dq.tobytes()
 
 
-# --- blocks ----------------------------------------------------------------------------------------------------
+# --- blocks ---------------------------------------------------------------------------------------
 
 
 def everything(dtype: np.dtype[Any]) -> list[bytes]:
@@ -609,20 +632,20 @@ def everything(dtype: np.dtype[Any]) -> list[bytes]:
         grads = [np.empty_like(x), np.empty_like(gamma), np.empty_like(gamma)]
         group_norm_backward(dy, x, mean, rstd, gamma, *grads, num_groups=groups)
         result += bits(y, mean, rstd, *grads)
-    for l_in, window, stride in ((40, 3, 2), (90, 12, 1), (90, 40, 20), (60, 58, 1), (50, 2, 45), (64, 1, 1)):
-        x = rng.standard_normal((2, 3, l_in)).astype(dtype)
-        x[0, 1, 5], x[1, 1, 3] = INF, NAN
+    for l_in, window, stride in ((30, 3, 2), (40, 12, 1), (70, 40, 20), (40, 38, 1), (50, 2, 45)):
+        x = rng.standard_normal((1, 3, l_in)).astype(dtype)
+        x[0, 1, 5], x[0, 2, 3] = INF, NAN
         l_out = output_length(l_in, window, stride, True)
-        for p in (1.0, 2.0, 3.0, 1.5, 90.0):
-            y, dx = np.empty((2, 3, l_out), dtype), np.empty_like(x)
+        for p in (1.0, 3.0, 1.5, 90.0):
+            y, dx = np.empty((1, 3, l_out), dtype), np.empty_like(x)
             lp_pool1d(x, y, window=window, stride=stride, p=p)
-            dy = rng.standard_normal(y.shape).astype(dtype)
+            dy = rng.standard_normal((1, 3, l_out)).astype(dtype)
             lp_pool1d_backward(x, y, dy, dx, window=window, stride=stride, p=p)
             result += bits(y, dx)
     for group in (1, 5, 30):
         x, dy = (rng.normal(0, 9, (4, 30)).astype(dtype) for _ in range(2))
-        s = (0.1 + rng.random((4, 30 // group))).astype(dtype)
-        zp = rng.integers(-9, 9, s.shape, dtype=np.int32)
+        s = (0.1 + np.abs(rng.standard_normal((4, 30 // group)))).astype(dtype)
+        zp = np.rint(rng.normal(0, 5, s.size)).astype(np.int32).reshape(s.shape)
         q, dx, back, dq = np.empty(x.shape, np.int8), np.empty_like(x), np.empty_like(x), np.empty_like(x)
         quantize_per_group(x, s, zp, q, group_size=group, q_min=-20, q_max=20)
         quantize_per_group_backward(x, s, zp, dy, dx, group_size=group, q_min=-20, q_max=20)
@@ -635,37 +658,39 @@ def everything(dtype: np.dtype[Any]) -> list[bytes]:
 @each_dtype
 def test_chunks_do_not_change_a_bit(dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = everything(dtype)
-    for size in (1, 7, 64):
+    for size in (3, 64):
         monkeypatch.setattr(blocks, "CHUNK_ELEMENTS", size)
         cut = everything(dtype)
         assert [i for i, (a, b) in enumerate(zip(whole, cut, strict=True)) if a != b] == [], size
 
 
-def test_temporaries_are_bounded() -> None:
-    """Eight million elements, 32 MB: as one row and as many, temporaries stay below a fifth of that."""
-    peaks = {}
-    for rows, length in ((1, 1 << 23), (1 << 14, 1 << 9)):
-        x = np.ones((1, rows, length), np.float32)
-        half = np.ones((1, rows, length // 2), np.float32)
-        stats = np.ones(rows, np.float32)
-        q, zp = np.zeros((rows, length), np.int8), np.zeros((rows, 1), np.int32)
-        two, scale = x.reshape(rows, length), np.ones((rows, 1), np.float32)
-        calls: dict[str, Callable[[], None]] = {
-            "pool": lambda: lp_pool1d(x, half, window=2, stride=2, p=2.0),  # noqa: B023
-            "pool backward": lambda: lp_pool1d_backward(x, half, half, x, window=2, stride=2, p=2.0),  # noqa: B023
-            "norm": lambda: group_norm(x, x, stats, stats, None, None, num_groups=rows, eps=1e-5),  # noqa: B023
-            "norm backward": lambda: group_norm_backward(
-                x, x, stats, stats, None, x, None, None, num_groups=rows
-            ),  # noqa: B023
-            "quantize": lambda: quantize_per_group(two, scale, zp, q, group_size=length, q_min=-9, q_max=9),  # noqa: B023
-            "dequantize": lambda: dequantize_per_group(q, scale, zp, two, group_size=length),  # noqa: B023
-        }
-        for name, call in calls.items():
-            tracemalloc.start()
+@pytest.mark.parametrize(("rows", "length"), [(1, 1 << 23), (1 << 14, 1 << 9)])
+def test_temporaries_are_bounded(rows: int, length: int) -> None:
+    """Eight million elements, 32 MB: temporaries stay below a fifth of that."""
+    x, half = np.ones((1, rows, length), np.float32), np.ones((1, rows, length // 2), np.float32)
+    stats, q, zp = np.ones(rows, np.float32), np.zeros((rows, length), np.int8), np.zeros((rows, 1), np.int32)
+    two, s = x.reshape(rows, length), np.ones((rows, 1), np.float32)
+    calls: dict[str, Callable[[], None]] = {
+        "pool": lambda: lp_pool1d(x, half, window=2, stride=2, p=2.0),
+        "pool backward": lambda: lp_pool1d_backward(x, half, half, x, window=2, stride=2, p=2.0),
+        "norm": lambda: group_norm(x, x, stats, stats, None, None, num_groups=rows, eps=1e-5),
+        "norm backward": lambda: group_norm_backward(
+            x, x, stats, stats, None, x, None, None, num_groups=rows
+        ),
+        "quantize": lambda: quantize_per_group(two, s, zp, q, group_size=length, q_min=-9, q_max=9),
+        "quantize backward": lambda: quantize_per_group_backward(
+            two, s, zp, two, two, group_size=length, q_min=-9, q_max=9
+        ),
+        "dequantize": lambda: dequantize_per_group(q, s, zp, two, group_size=length),
+        "dequantize backward": lambda: dequantize_per_group_backward(two, s, two, group_size=length),
+    }
+    for name, call in calls.items():
+        tracemalloc.start()
+        try:
             call()
-            peaks[name, rows] = tracemalloc.get_traced_memory()[1]
+            assert tracemalloc.get_traced_memory()[1] < 6 << 20, name
+        finally:
             tracemalloc.stop()
-    assert {k: v for k, v in peaks.items() if v > 6 << 20} == {}
 
 
 def test_zero_sizes() -> None:

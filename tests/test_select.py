@@ -28,7 +28,13 @@ BASE = "normalization-group_norm-f32-none-none-none-{arch}-{backend}-f32.f32.{st
 
 
 def variant(
-    design: str, *, arch: str = "sm80", backend: str = "bespoke", stable: str = "stable", ordered: str = "ordered", **fields: object
+    design: str,
+    *,
+    arch: str = "sm80",
+    backend: str = "bespoke",
+    stable: str = "stable",
+    ordered: str = "ordered",
+    **fields: object,
 ) -> Variant:
     sku = KernelSku.parse(BASE.format(arch=arch, backend=backend, stable=stable, ordered=ordered))
     values: dict[str, object] = {"rank": 10, "summary": "test", **fields}
@@ -124,9 +130,13 @@ def test_rank_rules_depend_on_the_device() -> None:
     rule = RankRule((Constraint("device.sm_count", "ge", 140),), 1)
     table = (variant("ruled", rank=20, rank_rules=(rule,)), variant("plain", rank=10))
     facts = {"alignment": 16}
-    assert select("P", table, facts, H200, PlanPreference(), lambda v: Requirements()).variant.design == "plain"
+    assert (
+        select("P", table, facts, H200, PlanPreference(), lambda v: Requirements()).variant.design == "plain"
+    )
     b200 = Device.named("B200")
-    assert select("P", table, facts, b200, PlanPreference(), lambda v: Requirements()).variant.design == "ruled"
+    assert (
+        select("P", table, facts, b200, PlanPreference(), lambda v: Requirements()).variant.design == "ruled"
+    )
 
 
 def test_shared_memory_limit() -> None:
@@ -159,13 +169,17 @@ def test_unknown_fact_is_the_tables_fault() -> None:
     allow=st.booleans(),
     stable=st.booleans(),
 )
-def test_invariants(m: int, alignment: int, device: str, limit: int | None, allow: bool, stable: bool) -> None:
+def test_invariants(
+    m: int, alignment: int, device: str, limit: int | None, allow: bool, stable: bool
+) -> None:
     place = Device.host() if device == "host" else Device.named(device)
     options = {"max_workspace_bytes": limit, "allow_sm90a": allow, "require_bit_stable": stable}
     selection = choose(m, place, alignment, **options)
     trace = selection.trace
     seen = [c.variant for c in trace.candidates] + [r.variant for r in trace.rejected]
-    assert sorted(v.id for v in seen) == sorted(v.id for v in TABLE), "each variant is accepted or rejected, once"
+    assert sorted(v.id for v in seen) == sorted(v.id for v in TABLE), (
+        "each variant is accepted or rejected, once"
+    )
     assert all(r.reasons for r in trace.rejected)
     assert selection.variant is trace.candidates[0].variant
     assert selection.variant.rank == min(c.rank for c in trace.candidates)

@@ -28,7 +28,11 @@ from baracuda_registry import (
 from baracuda_registry.sku import KIND_OF_CATEGORY
 
 guarantees = st.builds(
-    PrecisionGuarantee, st.sampled_from(MathPrecision), st.sampled_from(ElementKind), st.booleans(), st.booleans()
+    PrecisionGuarantee,
+    st.sampled_from(MathPrecision),
+    st.sampled_from(ElementKind),
+    st.booleans(),
+    st.booleans(),
 )
 categories = st.sampled_from(sorted(KIND_OF_CATEGORY, key=lambda c: c.value))
 
