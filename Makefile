@@ -10,6 +10,7 @@ READY := $(VENV)/.ready
 endif
 export PYTHONPATH := $(CURDIR)
 WORKERS ?= auto
+GPU_WORKERS ?= $(shell n=$$(nproc); echo $$((n > 12 ? 12 : n)))
 OUT ?= build/cubins
 
 .PHONY: help demo test generate check lint format test-gpu compile-all bench clean
@@ -48,7 +49,8 @@ format: $(READY) ## rewrite sources in ruff's format
 	$(PYTHON) -m ruff check --fix .
 
 test-gpu: $(READY) ## every test on the GPU, with compute-sanitizer where it is installed
-	$(PYTHON) -m pytest -m "gpu or sanitizer"
+	$(PYTHON) -m pytest -m gpu -n $(GPU_WORKERS) tests/test_kernels.py tests/test_plans.py
+	$(PYTHON) -m pytest -m "gpu or sanitizer" --ignore tests/test_kernels.py --ignore tests/test_plans.py
 
 compile-all: $(READY) ## compile every variant for every architecture it names, into $(OUT)
 	$(PYTHON) -m baracuda_registry compile -o $(OUT)

@@ -28,6 +28,19 @@ _HOMES: dict[str, str] = {
         "catalog": "Registry registry",
         "manifest": "Variant",
         "select": "Selection Trace",
+        "plans.quantize_per_group": "QuantizePerGroupArgs QuantizePerGroupDescriptor QuantizePerGroupPlan",
+        "plans.quantize_per_group_backward": (
+            "QuantizePerGroupBackwardArgs QuantizePerGroupBackwardDescriptor QuantizePerGroupBackwardPlan"
+        ),
+        "plans.dequantize_per_group": "DequantizePerGroupArgs DequantizePerGroupDescriptor DequantizePerGroupPlan",
+        "plans.group_norm": "GroupNormArgs GroupNormDescriptor GroupNormPlan",
+        "plans.group_norm_backward": "GroupNormBackwardArgs GroupNormBackwardDescriptor GroupNormBackwardPlan",
+        "plans.instance_norm": "InstanceNormArgs InstanceNormDescriptor InstanceNormPlan",
+        "plans.instance_norm_backward": (
+            "InstanceNormBackwardArgs InstanceNormBackwardDescriptor InstanceNormBackwardPlan"
+        ),
+        "plans.lp_pool1d": "LpPool1dDescriptor LpPool1dFwArgs LpPool1dPlan",
+        "plans.lp_pool1d_backward": "LpPool1dBackwardPlan LpPool1dBwArgs",
         "plans.dequantize_per_group_backward": (
             "DequantizePerGroupBackwardArgs DequantizePerGroupBackwardDescriptor DequantizePerGroupBackwardPlan"
         ),

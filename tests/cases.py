@@ -65,7 +65,12 @@ NORM_SHAPES = (
     ((1, 48, 512), 1),
     ((40, 3, 2), 1),
     ((1, 600, 16), 300),
+    ((2, 8, 8, 8), 8),
+    ((3, 5, 4, 16), 5),
+    ((1, 2, 2056), 2),
+    ((1, 2, 10240), 2),
     ((0, 4, 3), 2),
+    ((0, 4, 8), 4),
     ((2, 4, 0), 2),
 )
 
@@ -85,8 +90,15 @@ QUANT_SHAPES = (
     (4, 0, 4),
 )
 
-FRIENDLY = ("normal",)
-HOSTILE = ("normal", "huge", "denormal", "zeros", "mixed_specials")
+POOL_DATA = ("normal", "huge", "denormal", "zeros", "mixed_specials")
+
+
+def kinds(data_kinds: tuple[str, ...], turn: int, at_once: int = 1) -> tuple[str, ...]:
+    """The first kind and, in turn, some of the hostile ones: every shape meets friendly data, every variant meets all."""
+    first, *rest = data_kinds
+    if not rest:
+        return (first,)
+    return (first, *(rest[(turn * at_once + index) % len(rest)] for index in range(min(at_once, len(rest)))))
 
 
 @dataclass
@@ -139,7 +151,7 @@ def check_pool_forward(variant: Variant, backend: Any, shapes: Any = POOL_SHAPES
         if plan is None:
             continue
         shape = (desc.batch, desc.channels, desc.l_in)
-        for kind in HOSTILE if desc.l_in < 600 else FRIENDLY:
+        for kind in kinds(POOL_DATA, seed):
             x = _data(kind, shape, element, seed)
             offset = next(offsets) if variant.alignment <= element.itemsize else 0
             y = backend.empty((*shape[:2], desc.output_length), x.dtype, offset)
@@ -166,7 +178,7 @@ def check_pool_backward(variant: Variant, backend: Any, shapes: Any = POOL_SHAPE
             (desc.batch, desc.channels, desc.l_in),
             {"window": desc.window, "stride": desc.stride, "p": desc.p},
         )
-        for kind in HOSTILE if desc.l_in < 600 else FRIENDLY:
+        for kind in kinds(POOL_DATA, seed):
             if not stable and kind in ("huge", "denormal"):
                 continue  # scattered sums in T overflow and lose bits where the gather's sum in acc(T) does not
             x = _data(kind, shape, element, seed)
@@ -241,7 +253,7 @@ def check_norm_forward(variant: Variant, backend: Any, plan_type: Any, shapes: A
                 continue
             size = int(np.prod(shape))
             m = max(1, size // max(1, shape[0] * groups))
-            for kind in NORM_DATA if size < 4000 else NORM_DATA[:2]:
+            for kind in kinds(NORM_DATA, seed + affine):
                 x = _norm_data(kind, shape, element, seed)
                 gamma = data.normal((shape[1],), element, seed + 2) if affine else None
                 beta = data.normal((shape[1],), element, seed + 3) if affine else None
@@ -301,7 +313,7 @@ def check_norm_backward(variant: Variant, backend: Any, plan_type: Any, shapes: 
             if plan is None:
                 continue
             size = int(np.prod(shape))
-            for kind in NORM_DATA if size < 4000 else NORM_DATA[:2]:
+            for kind in kinds(NORM_DATA, seed + affine):
                 bits = _norm_backward_once(
                     variant,
                     backend,
@@ -457,7 +469,7 @@ def check_quantize(variant: Variant, backend: Any, plan_type: Any, shapes: Any =
             plan = _plan(plan_type, plan_type.descriptor_type(**fields, **limits), variant, backend)
             if plan is None:
                 continue
-            for kind in QUANT_DATA:
+            for kind in kinds(QUANT_DATA, seed, at_once=4):
                 x, scale, zero_point = _quant_inputs(kind, outer, axis, group, element, seed)
                 dy = data.mixed_specials((outer, axis), element, seed + 1)
                 rng = np.random.default_rng(seed)

@@ -38,5 +38,5 @@ def test_readme_shows_each_seed_plan() -> None:
 
 def test_commands_of_the_first_screen_exist() -> None:
     makefile = (Path(__file__).parent.parent / "Makefile").read_text()
-    for target in re.findall(r"`?make ([a-z-]+)", README):
+    for target in re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

@@ -28,6 +28,7 @@ from baracuda_registry.reference import (
     group_norm_backward,
     lp_pool1d,
     lp_pool1d_backward,
+    pool,
     quantize_per_group,
     quantize_per_group_backward,
 )
@@ -61,9 +62,10 @@ def worst_ulp(got: Array, want: Array) -> float:
     for g, w in zip(got.astype(np.float64).flat, want.flat, strict=True):
         g, w = float(g), float(w)
         if math.isnan(g) or math.isnan(w):
-            assert math.isnan(g) and math.isnan(w), (g, w)
+            assert math.isnan(g) == math.isnan(w), (g, w)
         elif math.isinf(g):
-            assert g * w > 0 and abs(w) > LARGEST[got.dtype] * (1 - 2.0**-12), (g, w)
+            assert (g > 0) == (w > 0), (g, w)
+            assert abs(w) > LARGEST[got.dtype] * (1 - 2.0**-12), (g, w)
         else:
             assert not math.isinf(w), (g, w)
             unit = max(math.frexp(w)[1] - digits, least) if w else least
@@ -141,13 +143,13 @@ GEOMETRIES = [  # l_in, window, stride, ceil_mode
     (13, 3, 1, False),
     (14, 5, 2, True),
     (11, 2, 5, True),  # gaps between windows, elements past the last one
-    (40, 9, 1, False),  # summed pairwise
-    (70, 20, 17, True),  # wide stride, overlapping
-    (70, 3, 30, False),
-    (50, 49, 1, False),  # fewer windows than offsets
-    (33, 33, 1, False),  # one window
-    (9, 7, 100, False),  # stride past the end
-    (150, 130, 20, True),
+    (22, 9, 1, False),  # summed pairwise
+    (55, 20, 17, True),  # wide stride, overlapping
+    (50, 3, 20, False),
+    (30, 29, 1, False),  # fewer windows than offsets
+    (20, 20, 1, False),  # one window
+    (9, 7, 2**40, False),  # stride far past the end
+    (90, 75, 12, True),
 ]
 POWERS = [1.0, 2.0, 3.0, 0.5, 7.25]
 
@@ -202,10 +204,27 @@ def test_pool_reaches_both_ends_of_the_range(dtype: np.dtype[Any], p: float) -> 
     lp_pool1d(x, y, window=4, stride=4, p=p)
     want = pool_loop(x, 4, 4, 4, p)
     assert worst_ulp(y, want) <= allowed(dtype)
-    assert np.all(np.isfinite(y.astype(np.float64))) and np.all(y[..., :3] > 0) and y[0, 0, 3] == 0
+    assert np.all(np.isfinite(y.astype(np.float64)))
+    assert np.all(y[..., :3] > 0)
+    assert y[0, 0, 3] == 0
     dx = np.empty_like(x)
     lp_pool1d_backward(x, y, np.ones_like(y), dx, window=4, stride=4, p=p)
     assert worst_ulp(dx, pool_backward_loop(x, y, np.ones_like(y), 4, 4, p)) <= allowed(dtype)
+
+
+def test_pool_cube_root_is_good_enough_for_f64() -> None:
+    """A plain float64 cbrt is off by more than four units in the last place for about one value in a
+    thousand."""
+    wide = np.longdouble
+    if np.finfo(wide).nmant <= 52:
+        pytest.skip("long double is float64 here")
+    for scale in (1.0, 2.0**-700, 2.0**700):
+        x = np.random.default_rng(8).random((1, 1, 40000)) * scale
+        y = np.empty((1, 1, 20000))
+        lp_pool1d(x, y, window=2, stride=2, p=3.0)
+        want = np.cbrt((x.astype(wide) ** 3).reshape(1, 1, -1, 2).sum(axis=-1))
+        error = np.abs(y - want) / np.spacing(want.astype(np.float64))
+        assert error.max() < 2
 
 
 def test_pool_backward_survives_a_quotient_below_the_range() -> None:
@@ -231,6 +250,8 @@ def test_pool_with_a_tiny_p() -> None:
         y = np.empty((1, 1, 1), dtype)
         lp_pool1d(np.array([[[3, 0]]], dtype), y, window=2, stride=2, p=2.0**-40)
         assert y[0, 0, 0] == 3
+    if np.finfo(np.longdouble).maxexp <= 1024:
+        return
     y = np.empty((1, 1, 1))
     lp_pool1d(np.full((1, 1, 2), 2.0**-500), y, window=2, stride=2, p=1 / 1400)  # the root alone is 2^1400
     assert abs(math.log2(y[0, 0, 0]) - 900) < 1e-9
@@ -280,6 +301,14 @@ def test_pool_windows_longer_than_a_segment(dtype: np.dtype[Any], monkeypatch: p
         y = np.empty((1, 2, 6), dtype)
         lp_pool1d(x, y, window=35, stride=5, p=p)
         assert worst_ulp(y, pool_loop(x, 6, 35, 5, p)) <= allowed(dtype)
+
+
+def test_pool_backward_visits_few_long_windows_one_by_one() -> None:
+    """A pass for each offset would be a thousand of them for one or two windows."""
+    tile = pool._Tile(range(1000), range(1), stride=1, l_in=1000)
+    windows = tile.windows(999, 2)
+    assert len(list(tile.visits(999, windows, np.empty((3, 1000))))) == 2
+    assert len(list(tile.visits(2, tile.windows(2, 999), np.empty((3, 1000))))) == 2  # offsets
 
 
 # --- GroupNorm ------------------------------------------------------------------------------------
@@ -367,7 +396,7 @@ def run_norm(
     return y, mean, rstd
 
 
-@pytest.mark.parametrize("segment", [blocks.SEGMENT_ELEMENTS, 4, 1])
+@pytest.mark.parametrize("segment", [blocks.SEGMENT_ELEMENTS, 4])
 @pytest.mark.parametrize(("shape", "groups"), NORM_CASES)
 @each_dtype
 def test_norm_matches_loops(
@@ -383,7 +412,7 @@ def test_norm_matches_loops(
             x = rng.standard_normal(shape) + offset  # sigma of a few hundred units in the last place
         dy = rng.standard_normal(shape).astype(dtype)
         gamma, beta = (rng.standard_normal(shape[1]).astype(dtype) if affine else None for _ in range(2))
-        for stats in {dtype, accumulator(dtype)}:
+        for stats in {dtype, accumulator(dtype)} if affine else {dtype}:
             y, mean, rstd = run_norm(x, gamma, beta, groups, stats)
             want_y, want_mean, want_rstd = norm_loop(x, gamma, beta, groups, 1e-5)
             assert norm_error(y, want_y, length) <= 1
@@ -441,7 +470,9 @@ def test_norm_propagates_what_is_not_finite(
     y, mean, rstd = run_norm(x, None, None, 2, accumulator(dtype))
     poisoned = np.repeat([True, False, False, True], 6).reshape(2, 4, 3)
     assert np.array_equal(np.isnan(y.astype(np.float64)), poisoned)
-    assert np.isnan(mean[0]) and mean[3] == INF and np.isnan(rstd[[0, 3]]).all()
+    assert np.isnan(mean[0])
+    assert mean[3] == INF
+    assert np.isnan(rstd[[0, 3]]).all()
     dy = np.ones_like(x)
     dy[0, 2, 0] = INF
     dx, dgamma, dbeta = np.empty_like(x), np.empty(4, dtype), np.empty(4, dtype)
@@ -459,9 +490,11 @@ def test_norm_of_constants_without_eps(segment: int, monkeypatch: pytest.MonkeyP
     for dtype in (F32, F64):
         y, mean, rstd = run_norm(np.full((1, 1, 21), 0.1, dtype), None, None, 1, dtype, eps=0.0)
         assert mean[0] == dtype.type(0.1)
-        assert rstd[0] == INF and np.isnan(y).all()
+        assert rstd[0] == INF
+        assert np.isnan(y).all()
         y, _, rstd = run_norm(np.full((1, 1, 21), 0.1, dtype), None, None, 1, dtype, eps=0.25)
-        assert rstd[0] == 2 and not y.any()
+        assert rstd[0] == 2
+        assert not y.any()
 
 
 def test_norm_of_nothing() -> None:
@@ -470,10 +503,12 @@ def test_norm_of_nothing() -> None:
         mean, rstd = np.full(shape[0] * 2, 5.0, np.float32), np.full(shape[0] * 2, 6.0, np.float32)
         gamma = np.ones(4, np.float32)
         group_norm(x, x, mean, rstd, gamma, gamma, num_groups=2, eps=1e-5)
-        assert np.all(mean == 5) and np.all(rstd == 6)  # nothing to describe, nothing written
+        assert np.all(mean == 5)
+        assert np.all(rstd == 6)
         dgamma, dbeta = np.full(4, NAN, np.float32), np.full(4, NAN, np.float32)
         group_norm_backward(x, x, mean, rstd, gamma, x, dgamma, dbeta, num_groups=2)
-        assert not dgamma.any() and not dbeta.any()
+        assert not dgamma.any()
+        assert not dbeta.any()
 
 
 def test_row_fold_is_one_tree_however_fed() -> None:
@@ -481,8 +516,10 @@ def test_row_fold_is_one_tree_however_fed() -> None:
     totals = []
     for cuts in ([], [1, 2, 3, 40], [16, 17, 50, 76], list(range(1, 77))):
         fold = blocks.RowFold(3)
-        for piece in np.split(rows, cuts):
+        for piece in np.split(rows.copy(), cuts):
             fold.feed(piece)
+            piece.fill(NAN)  # the caller's again
+        assert np.isfinite(fold.total()).all()
         totals.append(fold.total().tobytes())
     assert len(set(totals)) == 1
     assert not blocks.RowFold(2).total().any()
@@ -664,18 +701,26 @@ def test_chunks_do_not_change_a_bit(dtype: np.dtype[Any], monkeypatch: pytest.Mo
         assert [i for i, (a, b) in enumerate(zip(whole, cut, strict=True)) if a != b] == [], size
 
 
-@pytest.mark.parametrize(("rows", "length"), [(1, 1 << 23), (1 << 14, 1 << 9)])
+@pytest.mark.parametrize(("rows", "length"), [(1, 1 << 22), (1 << 13, 1 << 9)])
 def test_temporaries_are_bounded(rows: int, length: int) -> None:
-    """Eight million elements, 32 MB: temporaries stay below a fifth of that."""
+    """Four million elements, 16 MB: temporaries, in float64, stay well below that."""
     x, half = np.ones((1, rows, length), np.float32), np.ones((1, rows, length // 2), np.float32)
     stats, q, zp = np.ones(rows, np.float32), np.zeros((rows, length), np.int8), np.zeros((rows, 1), np.int32)
     two, s = x.reshape(rows, length), np.ones((rows, 1), np.float32)
+    many = np.ones((1, 1, 1 << 20), np.float32)
+    tiny, tiny_stats = np.ones((1 << 17, 8), np.float32), np.ones(1 << 19, np.float32)
+    pair, middle = np.ones((1, rows, 2), np.float32), length // 2
     calls: dict[str, Callable[[], None]] = {
+        "pool by ratio": lambda: lp_pool1d(many, pair[:1, :1, :1], window=1 << 20, stride=1, p=2.0**-11),
+        "pool by halves": lambda: lp_pool1d(x, pair, window=middle, stride=middle, p=2.5),
         "pool": lambda: lp_pool1d(x, half, window=2, stride=2, p=2.0),
         "pool backward": lambda: lp_pool1d_backward(x, half, half, x, window=2, stride=2, p=2.0),
         "norm": lambda: group_norm(x, x, stats, stats, None, None, num_groups=rows, eps=1e-5),
         "norm backward": lambda: group_norm_backward(
             x, x, stats, stats, None, x, None, None, num_groups=rows
+        ),
+        "norm backward, tiny groups": lambda: group_norm_backward(
+            tiny, tiny, tiny_stats, tiny_stats, None, tiny, None, None, num_groups=4
         ),
         "quantize": lambda: quantize_per_group(two, s, zp, q, group_size=length, q_min=-9, q_max=9),
         "quantize backward": lambda: quantize_per_group_backward(

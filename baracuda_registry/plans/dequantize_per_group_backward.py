@@ -10,10 +10,10 @@ from ..device import Device
 from ..elements import ElementKind
 from ..manifest import Variant
 from ..operands import Operand
-from ..recipe import Launch, Recipe
+from ..recipe import Recipe
 from ..sku import OpCategory, QuantizeKind
 from .base import Plan, Signature, normalize_element_fields
-from .per_group import group_facts, validate_groups
+from .per_group import group_facts, stream_recipe, validate_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,9 @@ class DequantizePerGroupBackwardArgs:
     d_input: Any
 
 
-class DequantizePerGroupBackwardPlan(Plan[DequantizePerGroupBackwardDescriptor, DequantizePerGroupBackwardArgs]):
+class DequantizePerGroupBackwardPlan(
+    Plan[DequantizePerGroupBackwardDescriptor, DequantizePerGroupBackwardArgs]
+):
     """`d_input[i, j] = d_output[i, j] · scale[i, j // group_size]`, computed in acc(TIn), rounded once.
 
     Straight-through backward of `DequantizePerGroupPlan`.  Workspace: none.  Deterministic and bit-stable.
@@ -98,14 +100,8 @@ class DequantizePerGroupBackwardPlan(Plan[DequantizePerGroupBackwardDescriptor, 
 
     @classmethod
     def recipe(cls, desc: DequantizePerGroupBackwardDescriptor, variant: Variant, device: Device) -> Recipe:
-        """One launch, a thread a vector."""
-        total = desc.outer_size * desc.axis_size
-        if total == 0:
-            return Recipe(())
-        threads = variant.tuning["threads_scale"]
-        blocks = -(-total // (threads * variant.tuning["vector"]))
-        scalars = {"total": total, "group_size": desc.group_size}
-        return Recipe((Launch("scale", (blocks, 1, 1), (threads, 1, 1), scalars),))
+        """One launch."""
+        return stream_recipe(desc, variant, device)
 
     @classmethod
     def host_options(cls, desc: DequantizePerGroupBackwardDescriptor) -> dict[str, Any]:

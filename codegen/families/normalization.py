@@ -2,6 +2,408 @@
 
 from __future__ import annotations
 
-from ..model import Op
+from collections.abc import Iterator
 
-OPS: tuple[Op, ...] = ()
+from baracuda_registry.constraint import Constraint
+from baracuda_registry.elements import FLOATING, ElementKind, MathPrecision
+from baracuda_registry.manifest import RankRule
+from baracuda_registry.sku import NormalizationKind, OpCategory, PrecisionGuarantee
+
+from ..model import Design, Kernel, Op, Parameter
+
+_TABLE = "codegen/families/normalization.py"
+
+# T with statistics of type T, and 16-bit T with statistics in f32.
+_TYPES: tuple[tuple[ElementKind, ElementKind | None], ...] = tuple(
+    (element, aux)
+    for element in FLOATING
+    for aux in ((None, ElementKind.F32) if element.accumulator is ElementKind.F32 and element.itemsize < 4 else (None,))
+)
+
+
+def _guarantee(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
+    """Arithmetic and sums in acc(T), every sum in a fixed order."""
+    acc = element.accumulator
+    return PrecisionGuarantee(MathPrecision(acc.value), acc, bit_stable_on_same_hardware=True, deterministic=True)
+
+
+def _host_guarantee(_: ElementKind, __: ElementKind | None) -> PrecisionGuarantee:
+    """The host computes in float64 for every type."""
+    return PrecisionGuarantee(
+        MathPrecision.F64, ElementKind.F64, bit_stable_on_same_hardware=True, deterministic=True
+    )
+
+
+def _parameters(text: str) -> tuple[Parameter, ...]:
+    """Parameters from `type name` lines; `in` and `out` stand for restricted pointers to elements."""
+    rows = []
+    for line in text.split(","):
+        ctype, name = line.strip().rsplit(" ", 1)
+        rows.append(Parameter(name, _SHORT.get(ctype, ctype)))
+    return tuple(rows)
+
+
+_SHORT = {
+    "in": "const elem_t* __restrict__",
+    "in stat": "const stat_t* __restrict__",
+    "in sum": "const acc_t* __restrict__",
+    "out": "elem_t* __restrict__",
+    "out stat": "stat_t* __restrict__",
+    "out sum": "acc_t* __restrict__",
+    "aliased in": "const elem_t*",
+    "aliased out": "elem_t*",
+}
+
+
+_ALIGNED_ROW = "a vector must lie in one channel"
+_ONE_GROUP = Constraint("groups", "le", 2**31 - 1, "a block takes one group")
+
+
+def _aligned_groups(vector: int) -> tuple[Constraint, ...]:
+    """Groups start at a vector; a vector may lie in two channels, but not in three."""
+    return (
+        Constraint("group_elements", "multiple_of", vector, "groups must start at a vector"),
+        Constraint("spatial", "ge", vector, "a vector must lie in two channels at most"),
+    )
+
+
+def _whole_packs(vector: int, field: str, why: str) -> tuple[Constraint, ...]:
+    return (Constraint(field, "multiple_of", vector, why),) if vector > 1 else ()
+
+
+# Forward ----------------------------------------------------------------------------------------------------------
+
+_TENSORS = "aliased in x, aliased out y, out stat saved_mean, out stat saved_rstd, in gamma, in beta"
+_FORWARD = f"{_TENSORS}, long long groups, long long groups_per_sample"
+_NORMALIZE_ONCHIP = _parameters(
+    f"{_TENSORS}, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements, acc_t inverse_elements, acc_t eps,"
+    "int step_channels, int step_elements"
+)
+_NORMALIZE_TILE = _parameters(
+    f"{_TENSORS}, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements,"
+    "acc_t inverse_elements, acc_t eps, int tile_groups, int lanes"
+)
+_TILE_LIMITS = (
+    Constraint("channels", "le", 2**30, "channels of a tile are counted in 32 bits"),
+    Constraint("groups", "le", 2**31 - 1, "a block takes at least one group"),
+)
+_LARGE = (
+    "long long channels_per_group, long long spatial, long long elements, acc_t inverse_elements, acc_t eps,"
+    "int step_channels, long long step_elements"
+)
+_NORMALIZE_REREAD = _parameters(f"{_FORWARD}, {_LARGE}")
+_STATS_SPLIT = _parameters(
+    "in x, out sum chunk_shift, out sum chunk_offset, out sum chunk_spread, long long groups, long long elements,"
+    "acc_t inverse_elements, int chunks, long long chunk_elements"
+)
+_NORMALIZE_SPLIT = _parameters(
+    f"{_FORWARD}, {_LARGE}, in sum chunk_shift, in sum chunk_offset, in sum chunk_spread, int chunks,"
+    "long long chunk_elements"
+)
+
+
+def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
+    wide = 16 // element.itemsize
+    return (*_forward_onchip(wide), *_forward_tile(wide), *_forward_reread(wide, element), *_forward_split(wide, element))
+
+
+def _forward_onchip(wide: int) -> Iterator[Design]:
+    """Designs that read a group once, into registers."""
+    for packs, rank in ((2, 10), (8, 11)):
+        yield Design(
+            name=f"warp_p{packs}_v{wide}",
+            template="group_norm_onchip.cu.j2",
+            summary=f"one warp holds a group in registers, {packs} 16-byte packs a thread",
+            kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 256, 8 // packs + 1),),
+            rank=rank,
+            tuning={"vector": wide, "packs": packs, "groups_per_block": 8, "straddle": 1},
+            constraints=(
+                *_aligned_groups(wide),
+                _ONE_GROUP,
+                Constraint("group_packs", "le", 32 * packs, "a group must fit a warp's registers"),
+            ),
+            alignment=16,
+        )
+    for packs, min_blocks, straddle, rank in ((2, 3, 1, 20), (5, 2, 1, 21), (10, 2, 0, 22), (20, 1, 1, 23)):
+        rules: tuple[RankRule, ...] = ()
+        if packs < 10:
+            # With few groups the widest block is the fastest; with many, more and smaller blocks a multiprocessor
+            # overlap one's barriers with another's reads.
+            rules = (
+                RankRule((Constraint("groups", "lt", 264),), rank),
+                RankRule((Constraint("group_packs", "gt", 256 * packs),), 30),
+            )
+        yield Design(
+            name=f"block_p{packs}_v{wide}",
+            template="group_norm_onchip.cu.j2",
+            summary=f"one block holds a group in registers, {packs} 16-byte packs a thread",
+            kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 512, min_blocks),),
+            rank=rank,
+            rank_rules=rules,
+            tuning={"vector": wide, "packs": packs, "groups_per_block": 1, "straddle": straddle},
+            constraints=(
+                *(_aligned_groups(wide) if straddle else _whole_packs(wide, "spatial", _ALIGNED_ROW)),
+                _ONE_GROUP,
+                Constraint("group_packs", "le", 512 * packs, "a group must fit a block's registers"),
+            ),
+            alignment=16,
+        )
+    yield Design(
+        name="block_p20_v1",
+        template="group_norm_onchip.cu.j2",
+        summary="one block holds a group in registers, 20 elements a thread",
+        kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 512, 1 if wide == 2 else 2),),
+        rank=40,
+        tuning={"vector": 1, "packs": 20, "groups_per_block": 1, "straddle": 0},
+        constraints=(_ONE_GROUP, Constraint("group_elements", "le", 512 * 20, "a group must fit a block's registers")),
+    )
+
+
+def _forward_tile(wide: int) -> Iterator[Design]:
+    """Designs for small groups: any length, whole vectors all the same."""
+    for held, rank in ((8, 12), (32, 13)):
+        yield Design(
+            name=f"tile_h{held}_v{wide}",
+            template="group_norm_tile.cu.j2",
+            summary=f"one block takes many small groups through shared memory, {held} elements a lane",
+            kernels=(Kernel("normalize", _NORMALIZE_TILE, 256, 4 if held == 8 else 2),),
+            rank=rank,
+            tuning={"vector": wide, "held": held, "straddle": 0},
+            constraints=(
+                Constraint("group_elements", "le", 32 * held, "a group must fit a warp's registers"),
+                *_TILE_LIMITS,
+            ),
+            alignment=16,
+        )
+
+
+def _forward_reread(wide: int, element: ElementKind) -> Iterator[Design]:
+    for vector, packs, rank in ((wide, 4, 60), (1, 8, 70)):
+        yield Design(
+            name=f"reread_v{vector}",
+            template="group_norm_reread.cu.j2",
+            summary=f"one block goes over a group of any size twice, {vector} element(s) an access",
+            kernels=(Kernel("normalize", _NORMALIZE_REREAD, 512),),
+            rank=rank,
+            tuning={"vector": vector, "packs": packs, "straddle": int(vector > 1)},
+            constraints=_aligned_groups(vector) if vector > 1 else (),
+            alignment=vector * element.itemsize,
+        )
+
+
+def _forward_split(wide: int, element: ElementKind) -> Iterator[Design]:
+    for vector, packs, rank in ((wide, 4, 50), (1, 4 if wide == 2 else 8, 65)):
+        yield Design(
+            name=f"split_v{vector}",
+            template="group_norm_split.cu.j2",
+            summary=f"several blocks a group: moments of chunks, then normalise; {vector} element(s) an access",
+            kernels=(Kernel("stats", _STATS_SPLIT, 256), Kernel("normalize", _NORMALIZE_SPLIT, 256)),
+            rank=rank,
+            tuning={"vector": vector, "packs": packs, "straddle": int(vector > 1)},
+            constraints=_aligned_groups(vector) if vector > 1 else (),
+            alignment=vector * element.itemsize,
+        )
+
+
+# Backward ---------------------------------------------------------------------------------------------------------
+
+_BACKWARD = "aliased in dy, in x, in gamma, in stat saved_mean, in stat saved_rstd, aliased out dx"
+_GROUPS = "long long groups, long long groups_per_sample"
+_AFFINE_THREADS = 512
+_AFFINE_KERNELS = (
+    Kernel(
+        "slices",
+        _parameters(
+            "in sum row_sums, out sum slice_sums, long long rows, long long channels, int slices, long long slice_rows,"
+            "int columns"
+        ),
+        _AFFINE_THREADS,
+    ),
+    Kernel(
+        "affine",
+        _parameters(
+            "in sum row_sums, in sum slice_sums, out dgamma, out dbeta, long long rows, long long channels, int slices,"
+            "int columns"
+        ),
+        _AFFINE_THREADS,
+    ),
+)
+_GRADIENT_ONCHIP = _parameters(
+    f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
+    "acc_t inverse_elements, int lanes, int runs, int step_channels, int step_runs, int channel_lanes, int keep_sums"
+)
+_GRADIENT_TILE = _parameters(
+    f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
+    "acc_t inverse_elements, int tile_groups, int tile_elements, int sums_bytes, int lanes, int keep_sums"
+)
+_GRADIENT_REREAD = _parameters(
+    f"{_BACKWARD}, out sum row_sums, {_GROUPS}, long long channels_per_group, long long spatial,"
+    "acc_t inverse_elements, int slices, long long slice_elements, int keep_sums"
+)
+_GRADIENT_ROWS = _parameters(
+    f"{_BACKWARD}, in sum group_sums, {_GROUPS}, long long channels_per_group, long long spatial,"
+    "acc_t inverse_elements, int lanes, long long segments, long long segment_elements"
+)
+_SUMS_GROUP = _parameters(
+    "in dy, in x, in gamma, in stat saved_mean, in stat saved_rstd, out sum group_sums,"
+    f"{_GROUPS}, long long channels_per_group, long long spatial, int lanes"
+)
+_AFFINE_DIRECT = _parameters(
+    "in dy, in x, in stat saved_mean, in stat saved_rstd, out dgamma, out dbeta, long long batch,"
+    "long long groups_per_sample, long long channels_per_group, long long spatial, int lanes"
+)
+_SUMS_PIECES = _parameters(
+    "in dy, in x, in stat saved_mean, in stat saved_rstd, out sum row_sums, long long channels_per_group,"
+    "long long spatial, long long channel_rows, long long pieces, long long piece_elements, int lanes"
+)
+_SUMS_OF_GROUPS = _parameters(
+    f"in sum row_sums, in gamma, out sum group_sums, {_GROUPS}, long long channels_per_group,"
+    "long long channel_rows, long long pieces"
+)
+
+
+def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
+    wide = 16 // element.itemsize
+    return (*_backward_onchip(wide), *_backward_tile(wide), *_backward_any_size(wide, element))
+
+
+def _backward_onchip(wide: int) -> Iterator[Design]:
+    """Designs that read a group's dy and x once."""
+    for packs, rank in ((2, 10), (5, 11)):
+        yield Design(
+            name=f"warp_p{packs}_v{wide}",
+            template="group_norm_backward_onchip.cu.j2",
+            summary=f"one warp holds dy and x of a group in registers, {packs} 16-byte packs a thread of each",
+            kernels=(Kernel("gradient", _GRADIENT_ONCHIP, 256, 2), *_AFFINE_KERNELS),
+            rank=rank,
+            tuning={"vector": wide, "packs": packs, "groups_per_block": 8, "shared_dy": 0, "affine_threads": _AFFINE_THREADS},
+            constraints=(
+                *_whole_packs(wide, "spatial", _ALIGNED_ROW),
+                _ONE_GROUP,
+                Constraint("run_packs", "le", 32 * packs, "a group must fit a warp's registers"),
+            ),
+            alignment=16,
+        )
+    double = wide == 2
+    for packs, min_blocks, shared_dy, rank in ((2, 2, 0, 20), (5, 1 if double else 2, 0, 21), (10, 1, 0, 22), (20, 1, 1, 23)):
+        rules: tuple[RankRule, ...] = ()
+        if packs < 5:
+            rules = (
+                RankRule((Constraint("groups", "lt", 264),), rank),
+                RankRule((Constraint("run_packs", "gt", 256 * packs),), 30),
+            )
+        place = "x in registers and dy in shared memory" if shared_dy else "both in registers"
+        yield Design(
+            name=f"block_p{packs}_v{wide}",
+            template="group_norm_backward_onchip.cu.j2",
+            summary=f"one block holds dy and x of a group, {packs} 16-byte packs a thread of each, {place}",
+            kernels=(Kernel("gradient", _GRADIENT_ONCHIP, 512, min_blocks), *_AFFINE_KERNELS),
+            rank=rank,
+            rank_rules=rules,
+            tuning={"vector": wide, "packs": packs, "groups_per_block": 1, "shared_dy": shared_dy, "affine_threads": _AFFINE_THREADS},
+            constraints=(
+                *_whole_packs(wide, "spatial", _ALIGNED_ROW),
+                _ONE_GROUP,
+                Constraint("run_packs", "le", 512 * packs, "a group must fit a block's registers"),
+            ),
+            alignment=16,
+        )
+
+
+def _backward_tile(wide: int) -> Iterator[Design]:
+    """Designs for short rows: any length, whole vectors all the same."""
+    # 32 elements each of dy and x take 128 registers in f64.
+    for held, rank in ((8, 12), (16 if wide == 2 else 32, 13)):
+        yield Design(
+            name=f"tile_h{held}_v{wide}",
+            template="group_norm_backward_tile.cu.j2",
+            summary=f"one block takes many rows of small groups through shared memory, {held} elements a lane",
+            kernels=(Kernel("gradient", _GRADIENT_TILE, 256, 4 if held == 8 else 2), *_AFFINE_KERNELS),
+            rank=rank,
+            tuning={"vector": wide, "held": held, "affine_threads": _AFFINE_THREADS},
+            constraints=(
+                Constraint("spatial", "le", 32 * held, "a row must fit a warp's registers"),
+                Constraint("group_elements", "le", 65536, "whole groups must fit shared memory"),
+                *_TILE_LIMITS,
+            ),
+            alignment=16,
+        )
+
+
+def _backward_any_size(wide: int, element: ElementKind) -> Iterator[Design]:
+    """Designs that read dy and x twice or three times."""
+    for vector in (wide, 1):
+        tuning = {
+            "vector": vector,
+            "packs": 2 if vector > 1 else 4,
+            "unroll": 2 if vector > 1 else 4,
+            "affine_threads": _AFFINE_THREADS,
+        }
+        constraints = _whole_packs(vector, "spatial", _ALIGNED_ROW)
+        alignment = vector * element.itemsize
+        step = 0 if vector > 1 else 5
+        yield Design(
+            name=f"split_v{vector}",
+            template="group_norm_backward_split.cu.j2",
+            summary=f"sums of pieces of rows, sums of groups, then dx; {vector} element(s) an access",
+            kernels=(
+                Kernel("sums", _SUMS_PIECES, 256),
+                Kernel("groups", _SUMS_OF_GROUPS, 256),
+                Kernel("gradient", _GRADIENT_ROWS, 256),
+                *_AFFINE_KERNELS,
+            ),
+            rank=50 + step,
+            tuning=tuning,
+            constraints=constraints,
+            alignment=alignment,
+        )
+        yield Design(
+            name=f"reread_v{vector}",
+            template="group_norm_backward_reread.cu.j2",
+            summary=f"one block goes over a group of any size twice, {vector} element(s) an access",
+            kernels=(Kernel("gradient", _GRADIENT_REREAD, 512), *_AFFINE_KERNELS),
+            rank=60 + step,
+            tuning=tuning,
+            constraints=constraints,
+            alignment=alignment,
+        )
+        yield Design(
+            name=f"three_stage_v{vector}",
+            template="group_norm_backward_three_stage.cu.j2",
+            summary=f"the seed's form: sums of groups, affine gradients, dx; {vector} element(s) an access",
+            kernels=(
+                Kernel("sums", _SUMS_GROUP, 512, 1),
+                Kernel("affine", _AFFINE_DIRECT, 512, 1),
+                Kernel("gradient", _GRADIENT_ROWS, 256),
+            ),
+            rank=70 + step,
+            tuning=tuning,
+            constraints=(*constraints, Constraint("channels", "le", 2**31 - 1, "channels are divided in 32 bits")),
+            alignment=alignment,
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def _op(kind: NormalizationKind, source_of: NormalizationKind | None = None) -> Op:
+    backward = kind.name.endswith("BACKWARD")
+    return Op(
+        category=OpCategory.Normalization,
+        kind=kind,
+        types=_TYPES,
+        designs=_backward if backward else _forward,
+        guarantee=_guarantee,
+        host="norm.group_norm_backward" if backward else "norm.group_norm",
+        host_guarantee=_host_guarantee,
+        table=_TABLE,
+        source_of=source_of,
+    )
+
+
+OPS: tuple[Op, ...] = (
+    _op(NormalizationKind.GROUP_NORM),
+    _op(NormalizationKind.GROUP_NORM_BACKWARD),
+    _op(NormalizationKind.INSTANCE_NORM, NormalizationKind.GROUP_NORM),
+    _op(NormalizationKind.INSTANCE_NORM_BACKWARD, NormalizationKind.GROUP_NORM_BACKWARD),
+)

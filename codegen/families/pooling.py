@@ -2,6 +2,293 @@
 
 from __future__ import annotations
 
-from ..model import Op
+from dataclasses import replace
 
-OPS: tuple[Op, ...] = ()
+from baracuda_registry.constraint import Constraint
+from baracuda_registry.elements import FLOATING, ElementKind, MathPrecision
+from baracuda_registry.manifest import RankRule
+from baracuda_registry.sku import OpCategory, PoolKind, PrecisionGuarantee
+
+from ..model import Design, Kernel, Op, Parameter
+
+_TABLE = "codegen/families/pooling.py"
+_TYPES = tuple((element, None) for element in FLOATING)
+_POWERS = {"p1": 1, "p2": 2, "p3": 3, "pany": 0}
+"""Powers with code of their own (products, square root, cube root), and the one that takes every p."""
+
+_MAX_WINDOW = 8
+_MAX_STRIDE = 8
+_THREADS = 256
+_RUN_THREADS, _FORWARD_BLOCKS, _BACKWARD_BLOCKS = 128, 6, 5
+_RUN_BYTES = 32
+"""Bytes of input a thread of the register designs has in flight at least."""
+_MAX_FAST_POWER = 1024
+_CHUNKS = (25, 9, 1)
+"""Chunks of the tile designs, longest first: the cost of a sum is about its length over the chunk's."""
+
+_TILE_BYTES = 32768
+"""Values of a tile; its prefix and suffix sums take twice that of shared memory, three blocks of it an SM."""
+
+
+def _accumulated(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
+    """Arithmetic and sums in acc(T), in a fixed order."""
+    acc = element.accumulator
+    return PrecisionGuarantee(MathPrecision(acc.value), acc, bit_stable_on_same_hardware=True, deterministic=True)
+
+
+def _on_host(_: ElementKind, __: ElementKind | None) -> PrecisionGuarantee:
+    """NumPy computes every type in float64."""
+    return PrecisionGuarantee(MathPrecision.F64, ElementKind.F64, bit_stable_on_same_hardware=True, deterministic=True)
+
+
+def _power_constraints(power: int) -> tuple[Constraint, ...]:
+    return (Constraint("p", "eq", power, "the power is compiled in"),) if power else ()
+
+
+def _fast_power_constraints(element: ElementKind, power: int) -> tuple[Constraint, ...]:
+    """Where the fast powers are accurate enough: the p-th root magnifies their error for small p."""
+    if power:
+        return _power_constraints(power)
+    least = 0.0625 if element.itemsize == 2 else 1
+    return (
+        Constraint("p", "ge", least, "the root magnifies the error of the fast powers"),
+        Constraint("p", "le", _MAX_FAST_POWER, "the fast powers keep p times a logarithm in 32 bits"),
+    )
+
+
+def _small_constraints() -> tuple[Constraint, ...]:
+    return (
+        Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
+        Constraint("stride", "le", _MAX_STRIDE, "strides are compiled in"),
+    )
+
+
+def _tile_ranks(chunk: int, field: str, rank: int) -> tuple[RankRule, ...]:
+    """Long chunks pay for sums of about two of them."""
+    enough = {25: 48, 9: 9, 1: 1}[chunk]
+    return (RankRule((Constraint(field, "lt", enough),), rank + 20),)
+
+
+def _divisor(name: str) -> tuple[Parameter, Parameter]:
+    return Parameter(f"{name}_multiplier", "unsigned"), Parameter(f"{name}_shift", "int")
+
+
+_EXTENTS = (Parameter("rows", "long long"), Parameter("l_in", "long long"), Parameter("l_out", "long long"))
+_FORWARD = (Parameter("x", "const elem_t* __restrict__"), Parameter("y", "elem_t* __restrict__"))
+_BACKWARD = (
+    Parameter("x", "const elem_t* __restrict__"),
+    Parameter("y", "const elem_t* __restrict__"),
+    Parameter("dy", "const elem_t* __restrict__"),
+    Parameter("dx", "elem_t* __restrict__"),
+)
+_REGISTERS = (
+    *_EXTENTS,
+    Parameter("runs_per_row", "long long"),
+    *_divisor("runs"),
+    Parameter("window", "int"),
+    Parameter("stride", "int"),
+    Parameter("p", "acc_t"),
+)
+_TILE = (
+    *_EXTENTS,
+    Parameter("tiles_per_row", "long long"),
+    *_divisor("tiles"),
+    Parameter("tile", "int"),
+    Parameter("padded", "int"),
+    Parameter("rows_per_block", "int"),
+    Parameter("lanes", "int"),
+    Parameter("window", "int"),
+    Parameter("stride", "int"),
+    Parameter("p", "acc_t"),
+)
+_LONG = (Parameter("window", "long long"), Parameter("stride", "long long"), Parameter("p", "acc_t"))
+
+
+def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
+    designs: list[Design] = []
+    wide = 16 // element.itemsize
+    blocks = 2 if element is ElementKind.F64 else 3
+    for name, power in _POWERS.items():
+        penalty = 0 if power else 5
+        designs.append(
+            Design(
+                name=f"registers_{name}_v{wide}",
+                template="lp_pool1d_registers.cu.j2",
+                summary="a thread pools a run of outputs from packs of 16 bytes, windows and powers in registers",
+                kernels=(Kernel("pool", (*_FORWARD, *_REGISTERS, Parameter("inverse_p", "acc_t")), _RUN_THREADS, _FORWARD_BLOCKS),),
+                rank=10 + penalty,
+                tuning={"power": power, "max_window": _MAX_WINDOW, "min_stride": 1, "max_stride": _MAX_STRIDE, "bytes": _RUN_BYTES},
+                constraints=(*_fast_power_constraints(element, power), *_small_constraints()),
+                alignment=16,
+            )
+        )
+        for place, chunk in enumerate(_CHUNKS):
+            rank = 20 + place + penalty
+            designs.append(
+                Design(
+                    name=f"tile{chunk}_{name}_v1",
+                    template="lp_pool1d_tile.cu.j2",
+                    summary=f"powers of a tile in shared memory, windows from sums of chunks of {chunk}",
+                    kernels=(Kernel("pool", (*_FORWARD, *_TILE, Parameter("inverse_p", "acc_t")), _THREADS, blocks),),
+                    rank=rank,
+                    tuning={"power": power, "chunk": chunk, "values": _TILE_BYTES // element.accumulator.itemsize},
+                    constraints=(
+                        *_fast_power_constraints(element, power),
+                        Constraint("window", "ge", chunk, "a window must reach over the end of a chunk"),
+                        Constraint(
+                            "window", "le", _TILE_BYTES // element.accumulator.itemsize // 2, "tiles hold whole windows"
+                        ),
+                        Constraint("stride", "le", 256, "the gaps between windows are read too"),
+                    ),
+                    rank_rules=_tile_ranks(chunk, "window", rank),
+                    alignment=1,
+                )
+            )
+        designs.append(
+            Design(
+                name=f"block_{name}_v1",
+                template="lp_pool1d_block.cu.j2",
+                summary="a block an output sums a window of any length in a fixed order",
+                kernels=(Kernel("pool", (*_FORWARD, *_EXTENTS, *_divisor("outputs"), *_LONG), _THREADS),),
+                rank=30 + penalty,
+                tuning={"power": power, "threads": _THREADS},
+                constraints=_power_constraints(power),
+                rank_rules=(RankRule((Constraint("window", "lt", 4 * _THREADS),), 50 + penalty),),
+                alignment=1,
+            )
+        )
+        designs.append(
+            Design(
+                name=f"gather_{name}_v1",
+                template="lp_pool1d_gather.cu.j2",
+                summary="a thread an output walks its window in memory; any window, stride and alignment",
+                kernels=(Kernel("pool", (*_FORWARD, *_EXTENTS, *_divisor("outputs"), *_LONG), _THREADS),),
+                rank=40 + penalty,
+                tuning={"power": power},
+                constraints=_power_constraints(power),
+                alignment=1,
+            )
+        )
+    return tuple(designs)
+
+
+def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
+    designs: list[Design] = []
+    wide = 16 // element.itemsize
+    blocks = 2 if element is ElementKind.F64 else 3
+    for name, power in _POWERS.items():
+        penalty = 0 if power else 5
+        designs.append(
+            Design(
+                name=f"registers_{name}_v{wide}",
+                template="lp_pool1d_backward_registers.cu.j2",
+                summary="a thread owns a run of inputs: each window's coefficient once, sums in registers",
+                kernels=(Kernel("gradient", (*_BACKWARD, *_REGISTERS), _RUN_THREADS, _BACKWARD_BLOCKS),),
+                rank=10 + penalty,
+                tuning={
+                    "power": power, "fast": 1, "max_window": _MAX_WINDOW, "min_stride": 1, "max_stride": _MAX_STRIDE, "bytes": _RUN_BYTES
+                },
+                constraints=(
+                    *(_fast_power_constraints(element, power) if element.itemsize == 2 else _power_constraints(power)),
+                    *_small_constraints(),
+                ),
+                alignment=16,
+            )
+        )
+        for place, chunk in enumerate(_CHUNKS):
+            rank = 20 + place + penalty
+            designs.append(
+                Design(
+                    name=f"tile{chunk}_{name}_v1",
+                    template="lp_pool1d_backward_tile.cu.j2",
+                    summary=f"coefficients of a tile in shared memory, sums of windows from sums of chunks of {chunk}",
+                    kernels=(Kernel("gradient", (*_BACKWARD, *_TILE, *_divisor("stride")), _THREADS, blocks),),
+                    rank=rank,
+                    tuning={
+                        "power": power,
+                        "fast": 1,
+                        "chunk": chunk,
+                        "values": _TILE_BYTES // element.accumulator.itemsize,
+                    },
+                    constraints=(
+                        *(
+                            _fast_power_constraints(element, power)
+                            if element.itemsize == 2
+                            else _power_constraints(power)
+                        ),
+                        *((Constraint("whole_overlap", "ge", chunk, "a range must reach over a chunk's end"),) if chunk > 1 else ()),
+                        Constraint(
+                            "overlap",
+                            "le",
+                            _TILE_BYTES // element.accumulator.itemsize // 2,
+                            "tiles hold all windows of an element",
+                        ),
+                        Constraint("window", "lt", 2**30, "positions in a tile are 32-bit"),
+                        Constraint("stride", "lt", 2**30, "positions in a tile are 32-bit"),
+                    ),
+                    rank_rules=_tile_ranks(chunk, "whole_overlap", rank) if chunk > 1 else (),
+                    alignment=1,
+                )
+            )
+        designs.append(
+            Design(
+                name=f"gather_{name}_v1",
+                template="lp_pool1d_backward_gather.cu.j2",
+                summary="a thread an input sums the windows that hold it; any window, stride and alignment",
+                kernels=(
+                    Kernel(
+                        "gradient",
+                        (*_BACKWARD, *_EXTENTS, *_divisor("inputs"), *_divisor("stride"), *_LONG),
+                        _THREADS,
+                    ),
+                ),
+                rank=40 + penalty,
+                tuning={"power": power, "fast": 0},
+                constraints=_power_constraints(power),
+                alignment=1,
+            )
+        )
+    designs.append(
+        Design(
+            name="scatter_v1",
+            template="lp_pool1d_backward_scatter.cu.j2",
+            summary="the seed's form: a thread an output adds atomically into a dx that the caller has zeroed",
+            kernels=(Kernel("gradient", (*_BACKWARD, *_EXTENTS, *_divisor("outputs"), *_LONG), _THREADS),),
+            rank=90,
+            tuning={"power": 0, "fast": 0},
+            pinned_only=True,
+            guarantee=_unordered(element),
+        )
+    )
+    return tuple(designs)
+
+
+def _unordered(element: ElementKind) -> PrecisionGuarantee:
+    """Sums by atomic additions; those of 16-bit elements are rounded to the element every time."""
+    ordered = _accumulated(element, None)
+    accumulator = element if element.itemsize == 2 else element.accumulator
+    return replace(ordered, accumulator=accumulator, bit_stable_on_same_hardware=False, deterministic=False)
+
+
+OPS: tuple[Op, ...] = (
+    Op(
+        category=OpCategory.Pooling,
+        kind=PoolKind.LP_POOL1D,
+        types=_TYPES,
+        designs=_forward,
+        guarantee=_accumulated,
+        host="pool.lp_pool1d",
+        host_guarantee=_on_host,
+        table=_TABLE,
+    ),
+    Op(
+        category=OpCategory.Pooling,
+        kind=PoolKind.LP_POOL1D_BACKWARD,
+        types=_TYPES,
+        designs=_backward,
+        guarantee=_accumulated,
+        host="pool.lp_pool1d_backward",
+        host_guarantee=_on_host,
+        table=_TABLE,
+    ),
+)
