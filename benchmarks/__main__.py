@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 import baracuda_registry as br
 
-from . import problems, shapes, timing
+from . import host, problems, shapes, timing
 
 
 def environment(device: br.Device) -> dict[str, Any]:
@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument(
         "--compile", action="store_true", help="time torch.compile too (each case compiles for seconds)"
     )
+    parser.add_argument("--host", action="store_true", help="measure the host cost of a call too")
     parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--budget", type=float, default=0, help="stop starting cases after this many seconds")
     options = parser.parse_args()
@@ -130,6 +131,10 @@ def main() -> int:
                 torch.cuda.empty_cache()
             report["rows"].append(result)
             show(console, case, result)
+    if options.host:
+        report["host"] = host.measure(device)
+        for entry in report["host"]:
+            console.print(entry)
     options.output.mkdir(parents=True, exist_ok=True)
     name = f"{device.name.replace('NVIDIA ', '').replace(' ', '_').lower()}-{options.suite}.json"
     (options.output / name).write_text(json.dumps(report, indent=1) + "\n")

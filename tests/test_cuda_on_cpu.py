@@ -169,6 +169,8 @@ def test_a_seed_repeats_its_order() -> None:
         assert sorted(y) == list(range(256))
         orders.append(y.tolist())
     assert orders[0] == orders[1] != orders[2]
+    blocks = [list(dict.fromkeys(thread // 64 for thread in order)) for order in orders]
+    assert blocks[0] != [0, 1, 2, 3] or blocks[2] != [0, 1, 2, 3], "blocks have no order either"
 
 
 def test_unwritten_shared_memory_is_nan() -> None:

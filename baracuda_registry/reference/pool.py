@@ -84,8 +84,8 @@ def lp_pool1d_backward(
     Notes
     -----
     x_l = 0 gives exactly 0, whatever y and dy are, and so does each window with y_o = 0, whatever x and dy
-    are.  Elsewhere a NaN in x, y or dy reaches dx, also for p = 1, where the power itself would hide a NaN
-    in y.
+    are.  Elsewhere a NaN in x, y or dy reaches dx; but for p = 1 the power is 1 whatever y is (IEEE 754 has
+    pow(NaN, 0) = 1), so that y only says whether its window is zero.
     """
     count, l_in, l_out = x.shape[0] * x.shape[1], x.shape[2], y.shape[2]
     rows, out = x.reshape(count, l_in), dx.reshape(count, l_in)
@@ -99,8 +99,6 @@ def lp_pool1d_backward(
             windows = tile.windows(window, l_out)
             norm = norms[part, windows].astype(np.float64)
             gradient = upstream[part, windows].astype(np.float64)
-            if p == 1:
-                gradient = np.where(np.isnan(norm), norm, gradient)
             if factored:
                 result = _by_factors(tile, window, windows, values, norm, gradient, p)
                 odd = ~np.isfinite(values)
