@@ -7,7 +7,7 @@ on first use, so that `import baracuda_registry` touches neither NumPy nor CuPy 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 

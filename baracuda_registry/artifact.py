@@ -60,7 +60,9 @@ def source_text(manifest: Manifest, variant: Variant) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ManifestError(f"source of {variant.id} cannot be read: {error}; reinstall the package") from error
+        raise ManifestError(
+            f"source of {variant.id} cannot be read: {error}; reinstall the package"
+        ) from error
     if hashlib.sha256(data).hexdigest() != manifest.sources[variant.source]:
         raise ManifestError(f"{path} is not the file that the manifest describes; run `make generate`")
     return data.decode()

@@ -75,7 +75,10 @@ class Registry:
         return tuple(
             sku
             for sku in self._table
-            if all(getattr(sku, name) == value and type(getattr(sku, name)) is type(value) for name, value in wanted.items())
+            if all(
+                getattr(sku, name) == value and type(getattr(sku, name)) is type(value)
+                for name, value in wanted.items()
+            )
         )
 
     def variants(self, sku: KernelSku) -> tuple[Variant, ...]:

@@ -18,9 +18,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", required=True)
-    compiling = commands.add_parser("compile", help="compile variants ahead of time and report their resources")
-    compiling.add_argument("--arch", help="architectures, comma-separated (default: all that the variants name)")
-    compiling.add_argument("-o", "--output", type=Path, help="folder for the cubins (usable as BARACUDA_CUBIN_DIR)")
+    compiling = commands.add_parser(
+        "compile", help="compile variants ahead of time and report their resources"
+    )
+    compiling.add_argument(
+        "--arch", help="architectures, comma-separated (default: all that the variants name)"
+    )
+    compiling.add_argument(
+        "-o", "--output", type=Path, help="folder for the cubins (usable as BARACUDA_CUBIN_DIR)"
+    )
     compiling.add_argument("--json", type=Path, metavar="FILE", help="write the resource report there")
     options = parser.parse_args(arguments)
     try:
@@ -55,7 +61,15 @@ def _compile(options: argparse.Namespace) -> int:
     spilled = [row for row in rows if row["spill_store_bytes"] or row["spill_load_bytes"]]
     warned = [row for row in rows if row["warnings"]]
     summary = Table(title=f"{len(work)} cubins, {len(rows)} kernels")
-    for heading in ("architecture", "cubins", "kernels", "most registers", "most static shared", "spilling", "warnings"):
+    for heading in (
+        "architecture",
+        "cubins",
+        "kernels",
+        "most registers",
+        "most static shared",
+        "spilling",
+        "warnings",
+    ):
         summary.add_column(heading, justify="left" if heading == "architecture" else "right")
     for architecture in sorted({job.architecture for job in work}, key=lambda name: (len(name), name)):
         mine = [row for row in rows if row["architecture"] == architecture]
@@ -70,7 +84,9 @@ def _compile(options: argparse.Namespace) -> int:
         )
     Console().print(summary)
     for row in spilled:
-        console.print(f"spills: {row['symbol']} on {row['architecture']}, {row['spill_store_bytes']} B", soft_wrap=True)
+        console.print(
+            f"spills: {row['symbol']} on {row['architecture']}, {row['spill_store_bytes']} B", soft_wrap=True
+        )
     for symbol, warning in sorted({(str(row["symbol"]), str(w)) for row in warned for w in row["warnings"]}):  # type: ignore[attr-defined]
         console.print(f"warning: {symbol}: {warning}", soft_wrap=True)
     return 1 if spilled or warned else 0

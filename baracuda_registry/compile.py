@@ -51,7 +51,9 @@ class Compiled:
         return tuple(line for line in self.log.splitlines() if "warning" in line.lower())
 
 
-def compile_source(source: str, name: str, architecture: str, options: Sequence[str], *, sku: str = "") -> Compiled:
+def compile_source(
+    source: str, name: str, architecture: str, options: Sequence[str], *, sku: str = ""
+) -> Compiled:
     """Compile a CUDA source for one real architecture.
 
     Args:
@@ -74,7 +76,9 @@ def compile_source(source: str, name: str, architecture: str, options: Sequence[
             nvrtc.compileProgram(program, flags)
         except nvrtc.NVRTCError as error:
             log = _log(nvrtc, program)
-            raise CompileError(f"{name} does not compile for {architecture} ({error})", log=log, sku=sku) from None
+            raise CompileError(
+                f"{name} does not compile for {architecture} ({error})", log=log, sku=sku
+            ) from None
         log = _log(nvrtc, program)
         cubin = _whole_elf(nvrtc.getCUBIN(program))
     finally:
@@ -130,7 +134,9 @@ def header_directory() -> Path:
                 places.append(Path(found))
         except ImportError:
             pass
-        places += [Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+        places += [
+            Path(os.environ[name]) / "include" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)
+        ]
     for place in places:
         if (place / "cuda_fp16.h").is_file():
             return place

@@ -49,7 +49,9 @@ def jobs(table: Registry, architectures: Sequence[str] | None = None) -> list[Jo
     return list(seen.values())
 
 
-def compile_jobs(table: Registry, work: Iterable[Job], output: Path | None = None) -> Iterable[tuple[Job, Artifact]]:
+def compile_jobs(
+    table: Registry, work: Iterable[Job], output: Path | None = None
+) -> Iterable[tuple[Job, Artifact]]:
     """Compile in as many threads as there are processors; yields each as it is made.
 
     Raises:

@@ -82,7 +82,9 @@ class Constraint:
     def to_json(self) -> list[Any]:
         """The constraint as the manifest writes it."""
         value = list(self.value) if isinstance(self.value, tuple) else self.value
-        return [self.field, self.relation, value, self.why] if self.why else [self.field, self.relation, value]
+        return (
+            [self.field, self.relation, value, self.why] if self.why else [self.field, self.relation, value]
+        )
 
     @classmethod
     def from_json(cls, row: list[Any]) -> Constraint:

@@ -137,7 +137,9 @@ class CudaRuntime:
                 if loaded is None:
                     try:
                         module = driver.moduleLoadData(made.cubin)
-                        handles = {e.symbol: driver.moduleGetFunction(module, e.symbol) for e in variant.entries}
+                        handles = {
+                            e.symbol: driver.moduleGetFunction(module, e.symbol) for e in variant.entries
+                        }
                     except driver.CUDADriverError as error:
                         raise LaunchError(f"{device.name} does not load {variant.id}: {error}") from error
                     loaded = self._modules[key] = (module, handles)
@@ -170,7 +172,9 @@ class CudaRuntime:
         try:
             driver.launchKernel(kernel, *grid, *block, shared_bytes, stream, parameters, 0)
         except driver.CUDADriverError as error:
-            raise LaunchError(f"kernel launch failed: {error} (grid {grid}, block {block}, {shared_bytes} B shared)") from error
+            raise LaunchError(
+                f"kernel launch failed: {error} (grid {grid}, block {block}, {shared_bytes} B shared)"
+            ) from error
 
     def zero(self, pointer: int, nbytes: int, stream: int) -> None:
         """Enqueue a memset to zero."""
@@ -260,7 +264,17 @@ def _view_interface(array: Any) -> View:
     strides = interface.get("strides")
     contiguous = strides is None or _is_contiguous(shape, tuple(strides), itemsize)
     nbytes = count * itemsize
-    return View(pointer or 0, shape, element, text, contiguous, not readonly, ordinal, nbytes, nbytes if pointer else 0)
+    return View(
+        pointer or 0,
+        shape,
+        element,
+        text,
+        contiguous,
+        not readonly,
+        ordinal,
+        nbytes,
+        nbytes if pointer else 0,
+    )
 
 
 def _view_dlpack(array: Any) -> View:

@@ -102,7 +102,14 @@ _HOST = Device("host", "host", None, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def _named(
-    name: str, capability: int, sms: int, shared_kib: tuple[int, int], threads: int, l2_mib: int, gb: int, gbps: int
+    name: str,
+    capability: int,
+    sms: int,
+    shared_kib: tuple[int, int],
+    threads: int,
+    l2_mib: int,
+    gb: int,
+    gbps: int,
 ) -> Device:
     block, multiprocessor = shared_kib
     return Device(

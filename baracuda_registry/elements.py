@@ -61,7 +61,9 @@ class ElementKind(enum.Enum):
         """
         size = ELEMENTS[self].size
         if not isinstance(size, int):
-            raise Unsupported(f"ElementKind.{self.name} is packed, {size} byte an element: it has no itemsize")
+            raise Unsupported(
+                f"ElementKind.{self.name} is packed, {size} byte an element: it has no itemsize"
+            )
         return size
 
     @property
@@ -94,7 +96,9 @@ class ElementKind(enum.Enum):
         found = _by_dtype_name().get(_dtype_name(value))
         if found is None:
             known = ", ".join(kind.value for kind in cls)
-            raise Unsupported(f"element type {value!r} is not known; known are {known}, and their NumPy dtypes")
+            raise Unsupported(
+                f"element type {value!r} is not known; known are {known}, and their NumPy dtypes"
+            )
         return found
 
 

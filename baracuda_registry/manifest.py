@@ -101,7 +101,9 @@ class Variant:
         for entry in self.entries:
             if entry.role == role:
                 return entry
-        raise ManifestError(f"variant {self.id} has no kernel {role!r}, only {[e.role for e in self.entries]}")
+        raise ManifestError(
+            f"variant {self.id} has no kernel {role!r}, only {[e.role for e in self.entries]}"
+        )
 
     def rank_for(self, facts: Mapping[str, Any]) -> int:
         """The rank for these facts."""
@@ -126,7 +128,8 @@ class Variant:
             record["source"] = self.source
             record["targets"] = list(self.targets)
             record["entries"] = [
-                [entry.role, entry.symbol, [[p.name, p.type] for p in entry.parameters]] for entry in self.entries
+                [entry.role, entry.symbol, [[p.name, p.type] for p in entry.parameters]]
+                for entry in self.entries
             ]
             record["tuning"] = dict(self.tuning)
         if self.function is not None:
@@ -143,7 +146,8 @@ class Variant:
             summary=record["summary"],
             rank=record["rank"],
             rank_rules=tuple(
-                RankRule(tuple(map(Constraint.from_json, when)), rank) for when, rank in record.get("rank_rules", ())
+                RankRule(tuple(map(Constraint.from_json, when)), rank)
+                for when, rank in record.get("rank_rules", ())
             ),
             pinned_only=record.get("pinned_only", False),
             alignment=record.get("alignment", 1),
@@ -198,7 +202,10 @@ class Manifest:
         """Canonical text: one record a line, so that a diff shows which variant changed."""
         head = {"schema": SCHEMA, "compile_options": list(self.compile_options)}
         parts = [json.dumps(head, ensure_ascii=False)[1:-1]]
-        parts.append('"sources": ' + _lines("{", "}", [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(self.sources.items())]))
+        parts.append(
+            '"sources": '
+            + _lines("{", "}", [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(self.sources.items())])
+        )
         rows = [json.dumps(variant.to_json(), ensure_ascii=False) for variant in self.variants]
         parts.append('"variants": ' + _lines("[", "]", rows))
         holes = [json.dumps([h.op, h.element, h.design, h.reason], ensure_ascii=False) for h in self.holes]
@@ -215,7 +222,9 @@ class Manifest:
         try:
             data = json.loads(text)
             if data["schema"] != SCHEMA:
-                raise ManifestError(f"{root / 'manifest.json'}: schema {data['schema']!r}, want {SCHEMA}; run `make generate`")
+                raise ManifestError(
+                    f"{root / 'manifest.json'}: schema {data['schema']!r}, want {SCHEMA}; run `make generate`"
+                )
             manifest = cls(
                 root=root,
                 compile_options=tuple(data["compile_options"]),
@@ -249,7 +258,9 @@ def find_root() -> Path:
     for place in places:
         if (place / "manifest.json").is_file():
             return place
-    raise ManifestError(f"no manifest.json in {' or '.join(map(str, places))}; reinstall the package or run `make generate`")
+    raise ManifestError(
+        f"no manifest.json in {' or '.join(map(str, places))}; reinstall the package or run `make generate`"
+    )
 
 
 def load(root: Path | None = None) -> Manifest:

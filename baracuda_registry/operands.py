@@ -83,13 +83,17 @@ def check(
             where = "the host (NumPy)" if ordinal is None else f"cuda:{ordinal}"
             raise DeviceMismatch(f"{plan}: {operand.name}: {error}; want an array on {where}") from None
         if seen.element is not operand.element:
-            raise InvalidProblem(f"{plan}: {operand.name} has dtype {seen.dtype}, want {operand.element.value}")
+            raise InvalidProblem(
+                f"{plan}: {operand.name} has dtype {seen.dtype}, want {operand.element.value}"
+            )
         if seen.shape != operand.shape:
             raise InvalidProblem(
                 f"{plan}: {operand.name} shape {seen.shape}, want {operand.symbols} = {operand.shape}"
             )
         if seen.ordinal != ordinal:
-            raise DeviceMismatch(f"{plan}: {operand.name} is on {_place(seen.ordinal)}, want {_place(ordinal)}")
+            raise DeviceMismatch(
+                f"{plan}: {operand.name} is on {_place(seen.ordinal)}, want {_place(ordinal)}"
+            )
         if not seen.contiguous:
             raise InvalidProblem(
                 f"{plan}: {operand.name} is not C-contiguous in {operand.symbols}, want a contiguous array"
@@ -97,9 +101,13 @@ def check(
             )
         if seen.capacity < seen.nbytes:
             size = operand.element.itemsize
-            raise BufferTooSmall(seen.nbytes // size, max(seen.capacity, 0) // size, plan=plan, field=operand.name)
+            raise BufferTooSmall(
+                seen.nbytes // size, max(seen.capacity, 0) // size, plan=plan, field=operand.name
+            )
         if operand.output and not seen.writable:
-            raise InvalidProblem(f"{plan}: {operand.name} is read-only, want a writable array (the plan writes it)")
+            raise InvalidProblem(
+                f"{plan}: {operand.name} is read-only, want a writable array (the plan writes it)"
+            )
         if seen.pointer % operand.element.itemsize and seen.nbytes:
             raise MisalignedOperand(
                 f"{plan}: {operand.name} is at 0x{seen.pointer:x}, want a multiple of its element size {operand.element.itemsize}"
@@ -116,7 +124,12 @@ def _check_overlap(plan: str, operands: Sequence[Operand], views: Sequence[View 
             continue
         begin, end = written.pointer, written.pointer + written.nbytes
         for other_index, other in enumerate(views):
-            if other is None or other_index == index or other.pointer >= end or other.pointer + other.nbytes <= begin:
+            if (
+                other is None
+                or other_index == index
+                or other.pointer >= end
+                or other.pointer + other.nbytes <= begin
+            ):
                 continue
             if not other.nbytes:
                 continue
@@ -125,7 +138,9 @@ def _check_overlap(plan: str, operands: Sequence[Operand], views: Sequence[View 
             if same and name == operand.may_alias:
                 continue
             allowed = f"; only {operand.may_alias} may be the same array" if operand.may_alias else ""
-            raise InvalidProblem(f"{plan}: {operand.name} overlaps {name} in memory, want disjoint arrays{allowed}")
+            raise InvalidProblem(
+                f"{plan}: {operand.name} overlaps {name} in memory, want disjoint arrays{allowed}"
+            )
 
 
 def alignment(operands: Sequence[Operand], views: Sequence[View | None]) -> int:

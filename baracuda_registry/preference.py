@@ -31,8 +31,14 @@ class PlanPreference:
     def __post_init__(self) -> None:
         limit = self.max_workspace_bytes
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise InvalidProblem(f"PlanPreference: max_workspace_bytes is {limit!r}, want None or an int >= 0")
+            raise InvalidProblem(
+                f"PlanPreference: max_workspace_bytes is {limit!r}, want None or an int >= 0"
+            )
         if self.prefer_backend is not None and not isinstance(self.prefer_backend, BackendKind):
-            raise InvalidProblem(f"PlanPreference: prefer_backend is {self.prefer_backend!r}, want a BackendKind")
+            raise InvalidProblem(
+                f"PlanPreference: prefer_backend is {self.prefer_backend!r}, want a BackendKind"
+            )
         if self.variant is not None and not isinstance(self.variant, str):
-            raise InvalidProblem(f"PlanPreference: variant is {self.variant!r}, want the id of a variant as text")
+            raise InvalidProblem(
+                f"PlanPreference: variant is {self.variant!r}, want the id of a variant as text"
+            )

@@ -139,7 +139,9 @@ class Bound:
         if self._kernels is not None or not any(isinstance(step, Launch) for step in self.recipe.steps):
             return
         if self._manifest is None:
-            raise ManifestError(f"{self.variant.id}: the registry was built without a manifest, it has no sources")
+            raise ManifestError(
+                f"{self.variant.id}: the registry was built without a manifest, it has no sources"
+            )
         token = self._runtime.enter(self._device)
         try:
             kernels = self._runtime.load(self._manifest, self.variant, self._device)

@@ -64,7 +64,9 @@ class Trace:
         lines = [f"{self.plan} on {self.device.name}:"]
         for index, candidate in enumerate(self.candidates):
             mark = "chosen  " if index == 0 else "eligible"
-            lines.append(f"  {mark} {candidate.variant.id} (rank {candidate.rank}): {candidate.variant.summary}")
+            lines.append(
+                f"  {mark} {candidate.variant.id} (rank {candidate.rank}): {candidate.variant.summary}"
+            )
         for rejection in self.rejected:
             lines.append(f"  rejected {rejection.variant.id}: " + "; ".join(rejection.reasons))
         return "\n".join(lines)

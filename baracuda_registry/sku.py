@@ -229,7 +229,11 @@ class PrecisionGuarantee:
             InvalidProblem: the text is not a guarantee's.
         """
         parts = text.split(".")
-        if len(parts) != 4 or parts[2] not in ("stable", "unstable") or parts[3] not in ("ordered", "unordered"):
+        if (
+            len(parts) != 4
+            or parts[2] not in ("stable", "unstable")
+            or parts[3] not in ("ordered", "unordered")
+        ):
             raise InvalidProblem(f"precision guarantee {text!r} is not of the form f32.f32.stable.ordered")
         try:
             math, accumulator = MathPrecision(parts[0]), ElementKind(parts[1])
@@ -283,7 +287,9 @@ class KernelSku:
     def __post_init__(self) -> None:
         wanted = KIND_OF_CATEGORY.get(self.category)
         if wanted is None:
-            raise InvalidProblem(f"KernelSku: category {self.category.name} has no operations in this library")
+            raise InvalidProblem(
+                f"KernelSku: category {self.category.name} has no operations in this library"
+            )
         if type(self.op) is not wanted:
             raise InvalidProblem(
                 f"KernelSku: op is {self.op!r}, want a {wanted.__name__} in category {self.category.name}"

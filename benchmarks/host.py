@@ -5,6 +5,8 @@ Tiny problems, so that the queue never fills; batches of calls between synchroni
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -37,9 +39,9 @@ def cost(call: Callable[[], Any]) -> float:
 
 def _bare(launches: int) -> Callable[[], None]:
     """As many launches of an empty kernel, with a prebuilt parameter block."""
-    import ctypes
-
-    kernel = cupy.RawModule(code='extern "C" __global__ void empty(void* p) {}').get_function("empty").kernel.ptr
+    kernel = (
+        cupy.RawModule(code='extern "C" __global__ void empty(void* p) {}').get_function("empty").kernel.ptr
+    )
     slot = ctypes.c_uint64(0)
     block = (ctypes.c_void_p * 1)(ctypes.addressof(slot))
     address = ctypes.addressof(block)
@@ -51,87 +53,67 @@ def _bare(launches: int) -> Callable[[], None]:
     return call
 
 
+SHAPE, GROUPS = (2, 32, 8, 8), 8
+_QUANT = {"outer_size": 4, "axis_size": 64, "group_size": 16, "input_element": "f32", "output_element": "s8"}
+PROBLEMS: tuple[tuple[Any, Any], ...] = (
+    (br.GroupNormPlan, br.GroupNormDescriptor(input_shape=SHAPE, num_groups=GROUPS, element="f32")),
+    (
+        br.GroupNormBackwardPlan,
+        br.GroupNormBackwardDescriptor(input_shape=SHAPE, num_groups=GROUPS, element="f32"),
+    ),
+    (
+        br.LpPool1dBackwardPlan,
+        br.LpPool1dDescriptor(batch=2, channels=4, l_in=64, window=2, p=2.0, element="f32"),
+    ),
+    (br.DequantizePerGroupBackwardPlan, br.DequantizePerGroupBackwardDescriptor(**_QUANT)),
+)
+
+
+def _bundle(plan: Any, library: Any) -> Any:
+    """Fresh arrays of one library for every operand of a plan."""
+    arrays = {}
+    for operand in plan.argument_table:
+        if library is cupy:
+            arrays[operand.name] = cupy.ones(operand.shape, operand.element.dtype)
+        else:
+            dtype = getattr(torch, operand.element.dtype.name)
+            arrays[operand.name] = torch.ones(operand.shape, dtype=dtype, device="cuda")
+    return plan.arguments_type(**arrays)
+
+
+def _row(plan_type: Any, desc: Any, library: Any, device: br.Device) -> dict[str, Any]:
+    """`run` with one bundle again and again, with many bundles in turn, and as many bare launches."""
+    plan = plan_type.select(None, desc, device=device)
+    space = cupy.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
+    bundles = itertools.cycle([_bundle(plan, library) for _ in range(BATCH)])
+    same = next(bundles)
+    launches = len(plan.recipe(desc, plan.variant, device).steps)
+    return {
+        "plan": plan_type.__name__,
+        "arrays": library.__name__,
+        "launches": launches,
+        "run_same_us": cost(lambda: plan.run(None, space, same)),
+        "run_fresh_us": cost(lambda: plan.run(None, space, next(bundles))),
+        "bare_us": cost(_bare(launches)),
+    }
+
+
 def measure(device: br.Device) -> list[dict[str, Any]]:
-    """One row a plan: microseconds of run with the same bundle, with fresh bundles, bare launches, peers."""
-    rows = []
-    shape, groups = (2, 32, 8, 8), 8
-    for module in (cupy, torch):
-
-        def make(extents: Any, dtype: Any = np.float32, library: Any = module) -> Any:
-            if library is cupy:
-                return cupy.random.standard_normal(extents).astype(dtype)
-            return torch.randn(extents, device="cuda", dtype=torch.float32).to(
-                getattr(torch, np.dtype(dtype).name)
-            )
-
-        x, dy, gamma, stats = make(shape), make(shape), make((32,)), make((2 * groups,))
-        pool = br.LpPool1dDescriptor(batch=2, channels=4, l_in=64, window=2, p=2.0, element="f32")
-        quant = {"outer_size": 4, "axis_size": 64, "group_size": 16, "input_element": "f32", "output_element": "s8"}
-        problems: list[tuple[Any, Any, Callable[[], dict[str, Any]]]] = [
-            (
-                br.GroupNormBackwardPlan,
-                br.GroupNormBackwardDescriptor(input_shape=shape, num_groups=groups, element="f32"),
-                lambda: {
-                    "dy": dy, "x": x, "saved_mean": stats, "saved_rstd": stats, "dx": make(shape), "gamma": gamma,
-                    "dgamma": make((32,)), "dbeta": make((32,)),
-                },
-            ),
-            (
-                br.GroupNormPlan,
-                br.GroupNormDescriptor(input_shape=shape, num_groups=groups, element="f32"),
-                lambda: {
-                    "x": x, "y": make(shape), "saved_mean": make((2 * groups,)), "saved_rstd": make((2 * groups,)),
-                    "gamma": gamma, "beta": gamma,
-                },
-            ),
-            (
-                br.LpPool1dBackwardPlan,
-                pool,
-                lambda: {"x": make((2, 4, 64)), "y": make((2, 4, 32)), "dy": make((2, 4, 32)), "dx": make((2, 4, 64))},
-            ),
-            (
-                br.DequantizePerGroupBackwardPlan,
-                br.DequantizePerGroupBackwardDescriptor(**quant),
-                lambda: {"d_output": make((4, 64)), "scale": make((4, 4)), "d_input": make((4, 64))},
-            ),
-        ]  # fmt: skip
-        for plan_type, desc, arrays in problems:
-            plan = plan_type.select(None, desc, device=device)
-            space = make((plan.workspace_size,), np.uint8) if plan.workspace_size else None
-            same = plan.arguments_type(**arrays())
-            sets = [plan.arguments_type(**arrays()) for _ in range(BATCH)]
-            index = [0]
-
-            def fresh(plan: Any = plan, space: Any = space, sets: Any = sets, index: Any = index) -> None:
-                index[0] = (index[0] + 1) % BATCH
-                plan.run(None, space, sets[index[0]])
-
-            launches = len(plan.recipe(desc, plan.variant, device).steps)
-            rows.append(
-                {
-                    "plan": plan_type.__name__,
-                    "arrays": module.__name__,
-                    "launches": launches,
-                    "run_same_us": cost(lambda plan=plan, space=space, same=same: plan.run(None, space, same)),
-                    "run_fresh_us": cost(fresh),
-                    "bare_us": cost(_bare(launches)),
-                }
-            )
-    n, c, s = 2, 32, 64
-    tx, tdy, tg = (torch.randn(e, device="cuda") for e in (shape, shape, (c,)))
-    stat = torch.rand(n, groups, device="cuda")
-    rows.append({"plan": "torch native_group_norm", "us": cost(lambda: torch.ops.aten.native_group_norm(tx, tg, tg, n, c, s, groups, 1e-5))})
-    rows.append(
-        {
-            "plan": "torch native_group_norm_backward",
-            "us": cost(
-                lambda: torch.ops.aten.native_group_norm_backward(
-                    tdy, tx, stat, stat, tg, n, c, s, groups, [True, True, True]
-                )
-            ),
-        }
-    )
+    """One row a plan and array library, and the peers: microseconds a call."""
+    rows = [_row(plan, desc, library, device) for library in (cupy, torch) for plan, desc in PROBLEMS]
+    n, c, spatial = SHAPE[0], SHAPE[1], SHAPE[2] * SHAPE[3]
+    x, dy, gamma = (torch.randn(extents, device="cuda") for extents in (SHAPE, SHAPE, (c,)))
+    stats = torch.rand(n, GROUPS, device="cuda")
     raw = cupy.RawKernel('extern "C" __global__ void k(float* a, float* b, float* c, long long n) {}', "k")
-    a = cupy.zeros(16, np.float32)
-    rows.append({"plan": "cupy RawKernel, 3 arrays", "us": cost(lambda: raw((1,), (32,), (a, a, a, 16)))})
-    return rows
+    small = cupy.zeros(16, np.float32)
+    ops = torch.ops.aten
+    peers: dict[str, Callable[[], Any]] = {
+        "torch native_group_norm": lambda: ops.native_group_norm(
+            x, gamma, gamma, n, c, spatial, GROUPS, 1e-5
+        ),
+        "torch native_group_norm_backward": lambda: ops.native_group_norm_backward(
+            dy, x, stats, stats, gamma, n, c, spatial, GROUPS, [True, True, True]
+        ),
+        "cupy RawKernel, 3 arrays": lambda: raw((1,), (32,), (small, small, small, 16)),
+    }
+    return rows + [{"peer": name, "us": cost(call)} for name, call in peers.items()]

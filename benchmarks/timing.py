@@ -91,7 +91,9 @@ def copy_bandwidth(stream: Any) -> float:
     ways: dict[str, Call] = {
         "memcpy": lambda i: target[i].copy_(source[i]),
         "kernel": lambda i: torch.neg(source[i], out=target[i]),
-        "kernel, 8-byte elements": lambda i: torch.neg(source[i].view(torch.float64), out=target[i].view(torch.float64)),
+        "kernel, 8-byte elements": lambda i: torch.neg(
+            source[i].view(torch.float64), out=target[i].view(torch.float64)
+        ),
     }
     seconds = min(seen["median"] for seen in measure(ways, len(source), stream).values())
     return 2 * nbytes / seconds

@@ -588,7 +588,9 @@ def test_divergent_barriers_are_reported(entry: str, values: int, report: str, s
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_full_mask_in_a_partial_warp_is_reported(seed: int | None) -> None:
     """The last warp of a block of 48 threads has sixteen lanes; an exchange that names the others is undefined."""
-    with pytest.raises(CpuLaunchError, match=r"mask 0xffffffff names lanes 0xffff0000, which have exited or do not exist"):
+    with pytest.raises(
+        CpuLaunchError, match=r"mask 0xffffffff names lanes 0xffff0000, which have exited or do not exist"
+    ):
         run(build_text(MISTAKES), "lanes_that_never_were", np.zeros(48, np.int32), block=48, seed=seed)
 
 

@@ -64,7 +64,9 @@ def test_gradient_against_finite_differences(p: float, backend: Any) -> None:
 def test_demo_reaches_95_percent_within_a_minute() -> None:
     started = time.perf_counter()
     command = [sys.executable, "examples/train_digits.py", "--host"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**_environment(), "COLUMNS": "100"})
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**_environment(), "COLUMNS": "100"}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "95 % reached" in done.stdout
     assert "DequantizePerGroupBackwardPlan" in done.stdout, "the variants chosen are shown"

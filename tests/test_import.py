@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import baracuda_registry as br
 
 
@@ -36,9 +38,5 @@ def test_every_public_name_resolves_and_is_documented() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    try:
+    with pytest.raises(AttributeError, match="no_such_name"):
         br.no_such_name  # noqa: B018
-    except AttributeError as error:
-        assert "no_such_name" in str(error)
-    else:
-        raise AssertionError("no error")

@@ -19,7 +19,9 @@ def _run(block: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("index", range(len(BLOCKS)))
-def test_block_on_the_host(index: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_on_the_host(
+    index: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(br.Device, "current", staticmethod(br.Device.host))
     _run(BLOCKS[index], capsys)
 
