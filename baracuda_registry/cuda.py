@@ -86,6 +86,26 @@ class CudaRuntime:
             viewer = self._viewers[kind] = _viewer_for(array)
         return viewer(array)
 
+    def fingerprint(self, arrays: Sequence[Any], workspace: Any) -> list[Any]:
+        """Pointer, shape and what else the array's library lets a program change in place; the workspace's view."""
+        prints: list[Any] = [None if workspace is None else self._view_or_unique(workspace)]
+        viewers = self._viewers
+        for array in arrays:
+            viewer = viewers.get(type(array))
+            if viewer is _view_cupy:
+                prints.append((array.data.ptr, array.shape))
+            elif viewer is _view_torch:
+                prints.append((array.data_ptr(), array.shape, array.dtype, array.is_contiguous()))
+            else:
+                prints.append(None if array is None else self._view_or_unique(array))
+        return prints
+
+    def _view_or_unique(self, array: Any) -> Any:
+        try:
+            return self.view(array)
+        except TypeError:
+            return object()
+
     def stream_pointer(self, stream: Any, device: Device, arrays: Sequence[Any]) -> int:
         """The stream's handle.
 
@@ -96,10 +116,8 @@ class CudaRuntime:
         if stream is None:
             for array in arrays:
                 if array is not None:
-                    if type(array).__module__.startswith("torch"):
-                        import torch
-
-                        return int(torch.cuda.current_stream(device.ordinal).cuda_stream)
+                    if self._viewers.get(type(array)) is _view_torch:
+                        return _torch_stream(device.ordinal)
                     break
             return int(get_current_stream(device.ordinal).ptr)
         if isinstance(stream, int) and not isinstance(stream, bool):
@@ -155,25 +173,18 @@ class CudaRuntime:
                 # A kernel with static shared memory has less left for the dynamic part.
                 driver.funcSetAttribute(kernel, attribute, shared_bytes)
 
-    def launch(
-        self,
-        kernel: int,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        stream: int,
-        parameters: int,
-    ) -> None:
+    def launch(self, launch: tuple[Any, ...], stream: int) -> None:
         """Enqueue a kernel.
 
         Raises:
             LaunchError: the driver refuses it.
         """
+        kernel, gx, gy, gz, bx, by, bz, shared_bytes, parameters = launch
         try:
-            driver.launchKernel(kernel, *grid, *block, shared_bytes, stream, parameters, 0)
+            driver.launchKernel(kernel, gx, gy, gz, bx, by, bz, shared_bytes, stream, parameters, 0)
         except driver.CUDADriverError as error:
             raise LaunchError(
-                f"kernel launch failed: {error} (grid {grid}, block {block}, {shared_bytes} B shared)"
+                f"kernel launch failed: {error} (grid {launch[1:4]}, block {launch[4:7]}, {shared_bytes} B shared)"
             ) from error
 
     def zero(self, pointer: int, nbytes: int, stream: int) -> None:
@@ -220,6 +231,22 @@ def _viewer_for(array: Any) -> Callable[[Any], View]:
     if hasattr(type(array), "__dlpack__") and not module.startswith("numpy"):
         return _view_dlpack
     raise TypeError(f"a {type(array).__module__}.{type(array).__name__} is not an array on a GPU")
+
+
+@functools.cache
+def _torch_raw_stream() -> Callable[[int | None], int]:
+    """The handle of PyTorch's current stream, without making a stream object where PyTorch lets us."""
+    import torch
+
+    raw: Callable[[int | None], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return raw
+    public: Callable[[int | None], int] = lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream  # noqa: E731
+    return public
+
+
+def _torch_stream(ordinal: int | None) -> int:
+    return int(_torch_raw_stream()(ordinal))
 
 
 def _view_cupy(array: Any) -> View:

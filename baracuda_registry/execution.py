@@ -43,6 +43,12 @@ class Runtime(Protocol):
     def view(self, array: Any) -> View:
         """Describe an array; raises `TypeError` for what is no array here."""
 
+    def fingerprint(self, arrays: Sequence[Any], workspace: Any) -> list[Any]:
+        """What can differ when the same array objects come again: pointers, shapes, and the whole workspace.
+
+        Equal fingerprints mean equal views; what is no array equals nothing.
+        """
+
     def stream_pointer(self, stream: Any, device: Device, arrays: Sequence[Any]) -> int:
         """Handle of the caller's stream; None means the current stream of the arrays' library."""
 
@@ -52,16 +58,11 @@ class Runtime(Protocol):
     def allow_shared(self, kernel: Any, shared_bytes: int, device: Device) -> None:
         """Raise a kernel's dynamic shared memory limit before its first launch."""
 
-    def launch(
-        self,
-        kernel: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        stream: int,
-        parameters: int,
-    ) -> None:
-        """Enqueue a kernel; `parameters` is the address of an array of pointers to the parameters."""
+    def launch(self, launch: tuple[Any, ...], stream: int) -> None:
+        """Enqueue a kernel: `(kernel, grid x, y, z, block x, y, z, dynamic shared bytes, parameters)`.
+
+        `parameters` is the address of an array of pointers to the parameters.
+        """
 
     def zero(self, pointer: int, nbytes: int, stream: int) -> None:
         """Enqueue a fill with zero bytes."""

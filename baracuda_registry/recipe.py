@@ -93,7 +93,10 @@ class Recipe:
 
 @dataclass(slots=True)
 class _Blocks:
-    """Parameter blocks of one thread: pointer slots that all launches share, and ready launch arguments."""
+    """Parameter blocks of one thread: pointer slots that all launches share, and what `Runtime.launch` takes.
+
+    A fill is `(operand, bytes)`.
+    """
 
     slots: Any
     launches: list[tuple[Any, ...]]
@@ -153,12 +156,15 @@ class Bound:
             self._runtime.leave(token)
         self._kernels = kernels
 
-    def run(self, pointers: list[int], workspace: int, stream: int) -> None:
+    def addresses(self, operands: list[int], workspace: int) -> list[int]:
+        """Values of the pointer slots: the operands' addresses in order, then the workspace buffers'."""
+        return [*operands, *(workspace + offset for offset in self._offsets)]
+
+    def run(self, pointers: list[int], stream: int) -> None:
         """Enqueue every step on the stream.
 
         Args:
-            pointers: address of each operand in order, 0 where absent.
-            workspace: address of the workspace.
+            pointers: what `addresses` made.
             stream: stream handle.
         """
         if self._kernels is None:
@@ -166,21 +172,18 @@ class Bound:
         blocks: _Blocks | None = getattr(self._local, "blocks", None)
         if blocks is None:
             blocks = self._local.blocks = self._build()
-        for offset in self._offsets:
-            pointers.append(workspace + offset)
         blocks.slots[:] = pointers
-        launch = self._runtime.launch
-        token = self._runtime.enter(self._device)
+        runtime = self._runtime
+        token = runtime.enter(self._device)
         try:
             for step in blocks.launches:
                 if len(step) == 2:
-                    self._runtime.zero(pointers[step[0]], step[1], stream)
+                    runtime.zero(pointers[step[0]], step[1], stream)
                 else:
-                    kernel, grid, block, shared_bytes, parameters = step
-                    launch(kernel, grid, block, shared_bytes, stream, parameters)
+                    runtime.launch(step, stream)
         finally:
             if token is not None:
-                self._runtime.leave(token)
+                runtime.leave(token)
 
     def _build(self) -> _Blocks:
         names = [name for name, _ in self._operands] + list(self.recipe.offsets)
@@ -207,7 +210,7 @@ class Bound:
             assert self._kernels is not None
             kernel = self._kernels[entry.symbol]
             parameters = ctypes.addressof(addresses)
-            blocks.launches.append((kernel, step.grid, step.block, step.shared_bytes, parameters))
+            blocks.launches.append((kernel, *step.grid, *step.block, step.shared_bytes, parameters))
         return blocks
 
     def _slot(self, names: list[str], name: str) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 
 from baracuda_registry import Device
 from baracuda_registry.execution import register_runtime
+from baracuda_registry.host import view_numpy
 from baracuda_registry.manifest import Manifest, Variant
-from baracuda_registry.plans.base import view_numpy
 
 from . import cuda_on_cpu
 from .accuracy import Array
@@ -35,6 +35,9 @@ class CpuRuntime:
     def view(self, array: Any) -> Any:
         return view_numpy(array)
 
+    def fingerprint(self, arrays: Sequence[Any], workspace: Any) -> list[Any]:
+        return [_view_or_unique(array) for array in (*arrays, workspace)]
+
     def stream_pointer(self, stream: Any, device: Device, arrays: Sequence[Any]) -> int:
         return 0
 
@@ -48,19 +51,11 @@ class CpuRuntime:
     def allow_shared(self, kernel: Any, shared_bytes: int, device: Device) -> None:
         assert shared_bytes <= device.shared_bytes_per_block
 
-    def launch(
-        self,
-        kernel: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        stream: int,
-        parameters: int,
-    ) -> None:
-        library, entry = kernel
+    def launch(self, launch: tuple[Any, ...], stream: int) -> None:
+        (library, entry), gx, gy, gz, bx, by, bz, shared_bytes, parameters = launch
         params = (ctypes.c_void_p * len(entry.parameters)).from_address(parameters)
         self.launches += 1
-        library.launch(entry.symbol, grid, block, shared_bytes, params, seed=self.seed)
+        library.launch(entry.symbol, (gx, gy, gz), (bx, by, bz), shared_bytes, params, seed=self.seed)
 
     def zero(self, pointer: int, nbytes: int, stream: int) -> None:
         ctypes.memset(pointer, 0, nbytes)
@@ -70,6 +65,13 @@ class CpuRuntime:
 
     def leave(self, token: Any) -> None:
         return None
+
+
+def _view_or_unique(array: Any) -> Any:
+    try:
+        return None if array is None else view_numpy(array)
+    except TypeError:
+        return object()
 
 
 cpu_runtime = CpuRuntime()

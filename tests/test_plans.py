@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -426,3 +427,46 @@ def test_descriptors_take_names_and_dtypes(sample: Sample) -> None:
     assert by_name == sample.descriptor(ElementKind.F16)
     assert sample.descriptor(np.float16) == by_name  # type: ignore[arg-type]
     assert hash(by_name) == hash(sample.descriptor(ElementKind.F16))
+
+
+@samples
+def test_the_same_bundle_is_checked_again(sample: Sample, backend: Any) -> None:
+    """A bundle that passed once is looked at again: its arrays may have changed in place, the workspace may be another."""
+    plan = select(sample, backend)
+    arrays = arrays_for(backend, plan)
+    args = plan.arguments_type(**arrays)
+    space = backend.workspace(plan.workspace_size)
+    for _ in range(2):
+        plan.run(None, space, args)
+    if plan.workspace_size:
+        with pytest.raises(WorkspaceTooSmall):
+            plan.run(None, None, args)
+        with pytest.raises(WorkspaceTooSmall):
+            plan.run(None, space[:-1], args)
+    first = next(o for o in plan.argument_table if o.present)
+    _reshape_in_place(arrays[first.name], (int(np.prod(first.shape)), *(1,) * len(first.shape)))
+    with pytest.raises(InvalidProblem, match=first.name):
+        plan.run(None, space, args)
+    _reshape_in_place(arrays[first.name], first.shape)
+    plan.run(None, space, args)
+    backend.synchronize()
+
+
+def _reshape_in_place(array: Any, shape: tuple[int, ...]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # NumPy would rather not, but still does
+        array.shape = shape
+
+
+@samples
+def test_a_plan_keeps_no_array_alive(sample: Sample, backend: Any) -> None:
+    import weakref
+
+    plan = select(sample, backend)
+    args = plan.arguments_type(**arrays_for(backend, plan))
+    plan.run(None, backend.workspace(plan.workspace_size), args)
+    backend.synchronize()
+    backend.check_guards()
+    kept = weakref.ref(args)
+    del args
+    assert kept() is None

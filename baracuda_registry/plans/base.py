@@ -10,22 +10,24 @@ buffers of the same shapes; equal questions return the same plan (the memo is bo
 from __future__ import annotations
 
 import functools
-import importlib
+import operator
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ..catalog import Registry, registry
 from ..constraint import Fact
 from ..device import Device, cuda_available
-from ..elements import FLOATING, ElementKind
-from ..errors import DeviceMismatch, InvalidProblem, MisalignedOperand, NoVariant, Unsupported, WorkspaceTooSmall
+from ..elements import ElementKind
+from ..errors import DeviceMismatch, InvalidProblem, MisalignedOperand, NoVariant, WorkspaceTooSmall
 from ..execution import Runtime, View, runtime_named
+from ..host import HOST_RUNTIME, host_function
 from ..manifest import Variant
 from ..operands import VECTOR_BYTES, Operand, alignment, check
 from ..preference import PlanPreference
 from ..recipe import Bound, Recipe
-from ..catalog import Registry, registry
 from ..select import Requirements, Selection, select
 from ..sku import BackendKind, KernelSku, OpCategory, OpKind, PrecisionGuarantee
 
@@ -95,6 +97,8 @@ class Plan(Generic[Descriptor, Arguments]):
         self._selection = self._choose(VECTOR_BYTES, preference)
         self._lock = threading.Lock()
         self._bound: dict[int, Bound] = {}
+        self._values: Callable[[Arguments], tuple[Any, ...]] = operator.attrgetter(*self._names)
+        self._seen: _Seen | None = None
 
     @classmethod
     def select(
@@ -201,16 +205,24 @@ class Plan(Generic[Descriptor, Arguments]):
             CompileError, LaunchError: the variant cannot be compiled, loaded or launched.
         """
         runtime = self._runtime()
+        self._check_bundle(args)
+        values = self._values(args)
+        seen = self._seen
+        if seen is not None and seen.args() is args and runtime.fingerprint(values, workspace) == seen.fingerprint:
+            seen.bound.run(seen.pointers, runtime.stream_pointer(stream, self._device, values))
+            return
         views = self._check(args, runtime)
         if self._device.is_host:
             if stream is not None:
                 raise InvalidProblem(f"{self._name}: stream is {stream!r}, want None on the host")
-            self._run_on_host(args)
+            host_function(self.variant)(**dict(zip(self._names, values)), **self.host_options(self._desc))
             return
         space = self._check_workspace(workspace, views, runtime)
-        handle = runtime.stream_pointer(stream, self._device, [getattr(args, name) for name in self._names])
+        handle = runtime.stream_pointer(stream, self._device, values)
         bound = self._bound_for(alignment(self._operands, views), runtime)
-        bound.run([0 if view is None else view.pointer for view in views], space, handle)
+        pointers = bound.addresses([0 if view is None else view.pointer for view in views], space)
+        bound.run(pointers, handle)
+        self._seen = _Seen(weakref.ref(args), runtime.fingerprint(values, workspace), pointers, bound)
 
     # Internals -------------------------------------------------------------------------------------------------
 
@@ -232,15 +244,17 @@ class Plan(Generic[Descriptor, Arguments]):
         return select(self._name, variants, facts, self._device, preference, requirements)
 
     def _runtime(self) -> Runtime:
-        return _HOST_RUNTIME if self._device.is_host else runtime_named(self._device.execution)
+        return HOST_RUNTIME if self._device.is_host else runtime_named(self._device.execution)
 
     def _check(self, args: Arguments, runtime: Runtime) -> list[View | None]:
+        self._check_bundle(args)
+        return check(self._name, self._operands, self._values(args), runtime.view, self._device.ordinal)
+
+    def _check_bundle(self, args: Any) -> None:
         if type(args) is not self.arguments_type:
             raise InvalidProblem(
                 f"{self._name}: args is a {type(args).__name__}, want a {self.arguments_type.__name__}"
             )
-        values = [getattr(args, name) for name in self._names]
-        return check(self._name, self._operands, values, runtime.view, self._device.ordinal)
 
     def _check_workspace(self, workspace: Any, views: list[View | None], runtime: Runtime) -> int:
         needed = self.workspace_size
@@ -299,10 +313,19 @@ class Plan(Generic[Descriptor, Arguments]):
                 f"{self.variant.alignment}, and no other variant serves it:\n{error}"
             ) from error
 
-    def _run_on_host(self, args: Arguments) -> None:
-        function = _host_function(self.variant)
-        arrays = {name: getattr(args, name) for name in self._names}
-        function(**arrays, **self.host_options(self._desc))
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The last bundle that passed every check.
+
+    The bundle is immutable and compared by identity (weakly held: a plan keeps no array alive), so what remains to be
+    looked at when it comes again is what its arrays can change in place: the fingerprint.
+    """
+
+    args: Callable[[], Any]
+    fingerprint: list[Any]
+    pointers: list[int]
+    bound: Bound
 
 
 _ANY = PlanPreference()
@@ -328,88 +351,8 @@ def _device_of(plan: str, stream: Any, device: Device | None) -> Device:
     return device
 
 
-@functools.cache
-def _host_function(variant: Variant) -> Callable[..., None]:
-    assert variant.function is not None
-    module, name = variant.function.rsplit(".", 1)
-    function: Callable[..., None] = getattr(importlib.import_module(f"baracuda_registry.reference.{module}"), name)
-    return function
-
-
-class _HostRuntime:
-    """Describes NumPy arrays; the host function itself runs without a launch."""
-
-    def view(self, array: Any) -> View:
-        return view_numpy(array)
-
-
-_HOST_RUNTIME: Any = _HostRuntime()
-
-
-def view_numpy(array: Any) -> View:
-    """Describe a NumPy array; raises `TypeError` for anything else."""
-    import numpy as np
-
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"a {type(array).__module__}.{type(array).__name__} is not a NumPy array")
-    element, text = _numpy_element(array.dtype)
-    flags = array.flags
-    return View(
-        array.ctypes.data if array.size else 0,
-        array.shape,
-        element,
-        text,
-        flags.c_contiguous,
-        flags.writeable,
-        None,
-        array.nbytes,
-        array.nbytes,
-    )
-
-
-@functools.cache
-def _numpy_element(dtype: Any) -> tuple[ElementKind | None, str]:
-    try:
-        element = ElementKind.of(dtype) if dtype.isnative else None
-    except Unsupported:
-        element = None
-    return element, str(dtype)
-
-
 def _product(extents: tuple[int, ...]) -> int:
     total = 1
     for extent in extents:
         total *= extent
     return total
-
-
-# Checks that several plans share --------------------------------------------------------------------------------
-
-
-def check_integers(plan: str, desc: Any, names: tuple[str, ...]) -> None:
-    """Raise `InvalidProblem` for a field that is no integer."""
-    for name in names:
-        value = getattr(desc, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidProblem(f"{plan}: {name} is {value!r}, want an int")
-
-
-def check_floating(plan: str, field: str, element: ElementKind) -> None:
-    """Raise `Unsupported` unless the element is one of f32, f64, f16, bf16."""
-    if element not in FLOATING:
-        raise Unsupported(f"{plan}: {field} is {element.value}, want one of f32, f64, f16, bf16")
-
-
-def normalize_element_fields(desc: Any) -> None:
-    """Let descriptors name elements by text or dtype: replace the fields of a frozen descriptor by `ElementKind`s."""
-    for field in fields(desc):
-        if field.name.endswith("element"):
-            value = getattr(desc, field.name)
-            if value is not None and not isinstance(value, ElementKind):
-                object.__setattr__(desc, field.name, ElementKind.of(value))
-
-
-def tuning(variant: Variant, *names: str) -> tuple[int, ...]:
-    """Tuning parameters of a variant by name."""
-    table: Mapping[str, int] = variant.tuning
-    return tuple(table[name] for name in names)
