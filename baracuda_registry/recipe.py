@@ -50,7 +50,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """Fill an operand with zero bytes."""
+    """Fill an operand, or a workspace buffer, with zero bytes."""
 
     operand: str
 
@@ -188,13 +188,14 @@ class Bound:
     def _build(self) -> _Blocks:
         names = [name for name, _ in self._operands] + list(self.recipe.offsets)
         slots = (ctypes.c_uint64 * max(len(names), 1))()
+        sizes = [nbytes for _, nbytes in (*self._operands, *self.recipe.buffers)]
         base = ctypes.addressof(slots)
         blocks = _Blocks(slots if names else (ctypes.c_uint64 * 0)(), [])
         blocks.keep.append(slots)
         for step in self.recipe.steps:
             if isinstance(step, Zero):
                 index = names.index(step.operand)
-                blocks.launches.append((index, self._operands[index][1]))
+                blocks.launches.append((index, sizes[index]))
                 continue
             entry = self.variant.entry(step.role)
             addresses = (ctypes.c_void_p * len(entry.parameters))()

@@ -86,9 +86,17 @@ QUANT_SHAPES = (
     (7, 24, 8),
     (1, 4096, 64),
     (2, 1031, 1031),
+    (1, 2049, 2049),
+    (1, 513, 513),
     (0, 8, 4),
     (4, 0, 4),
 )
+
+SHAPES: dict[br.OpCategory, tuple[Any, ...]] = {
+    br.OpCategory.Pooling: POOL_SHAPES,
+    br.OpCategory.Normalization: NORM_SHAPES,
+    br.OpCategory.Quantization: QUANT_SHAPES,
+}
 
 POOL_DATA = ("normal", "huge", "denormal", "zeros", "mixed_specials")
 
@@ -312,7 +320,6 @@ def check_norm_backward(variant: Variant, backend: Any, plan_type: Any, shapes: 
             plan = None if desc is None else _plan(plan_type, desc, variant, backend)
             if plan is None:
                 continue
-            size = int(np.prod(shape))
             for kind in kinds(NORM_DATA, seed + affine):
                 bits = _norm_backward_once(
                     variant,

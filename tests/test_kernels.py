@@ -8,6 +8,7 @@ import pytest
 
 import baracuda_registry as br
 from baracuda_registry import registry
+from baracuda_registry.elements import ElementKind
 from baracuda_registry.manifest import Variant
 
 from . import backends, cases
@@ -27,11 +28,21 @@ def test_host(variant: Variant) -> None:
     assert cases.check(variant, backends.HostBackend()).runs > 0
 
 
+def _shapes_on_the_cpu(variant: Variant) -> tuple[Any, ...]:
+    """All shapes for bf16 and f32; f16 and f64 come from the same templates and meet every second one.
+
+    On a GPU every type meets every shape.
+    """
+    shapes = cases.SHAPES[variant.sku.category]
+    return shapes if variant.sku.element in (ElementKind.BF16, ElementKind.F32) else shapes[::2]
+
+
 @pytest.mark.parametrize("variant", GENERATED, ids=_id)
-def test_generated_source_on_the_cpu(variant: Variant, record_property: Any) -> None:
-    proof = cases.check(variant, backends.CpuBackend())
+def test_generated_source_on_the_cpu(variant: Variant) -> None:
+    proof = cases.check(variant, backends.CpuBackend(), _shapes_on_the_cpu(variant))
+    if proof.runs == 0:
+        proof = cases.check(variant, backends.CpuBackend())
     assert proof.runs > 0, "no case reaches this variant"
-    record_property("worst", proof.worst)
 
 
 @pytest.mark.gpu

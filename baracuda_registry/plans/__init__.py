@@ -1,0 +1,1 @@
+"""The plans, one file an operation; `base` holds the protocol they share."""

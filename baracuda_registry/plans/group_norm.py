@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ..constraint import Fact
 from ..device import Device
@@ -16,13 +16,14 @@ from ..manifest import Variant
 from ..operands import VECTOR_BYTES, Operand
 from ..recipe import Launch, Recipe
 from ..sku import NormalizationKind, OpCategory
-from .base import Plan, Signature, check_floating, check_integers, normalize_element_fields
+from .base import Plan, Signature
+from .descriptors import check_floating, check_integers, normalize_element_fields
 
 MAX_BLOCKS = 2**31 - 1
 """Most blocks of one launch; kernels go on in steps of the grid where they need more."""
 
 _TILE_BYTES = 16384
-_CHUNK_ELEMENTS = 8192
+_CHUNK_BYTES = 32768
 _MAX_CHUNKS = 512
 _RANKS = range(2, 9)
 
@@ -108,8 +109,8 @@ class GroupNormPlan(Plan[ForwardProblem, GroupNormArgs]):
     Source: `torch.nn.functional.group_norm`; Wu & He, "Group Normalization", 2018.
     """
 
-    descriptor_type = GroupNormDescriptor
-    arguments_type = GroupNormArgs
+    descriptor_type: ClassVar[type] = GroupNormDescriptor
+    arguments_type: ClassVar[type] = GroupNormArgs
     kind = NormalizationKind.GROUP_NORM
 
     @classmethod
@@ -416,10 +417,10 @@ def _split(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) 
     Chunks are as many as fill the device several times over, and not so many that merging their moments costs more
     than the data; they do not depend on the vector width, so that every width needs the same workspace.
     """
-    tiles = -(-shape.elements // _CHUNK_ELEMENTS)
+    unit = _CHUNK_BYTES // shape.itemsize
     wanted = -(-16 * device.sm_count // shape.groups)
-    chunks = max(1, min(tiles, _MAX_CHUNKS, wanted))
-    chunk_elements = -(-tiles // chunks) * _CHUNK_ELEMENTS
+    chunks = max(1, min(-(-shape.elements // unit), _MAX_CHUNKS, wanted))
+    chunk_elements = -(-shape.elements // (unit * chunks)) * unit
     chunks = -(-shape.elements // chunk_elements)
     threads = variant.tuning["threads_stats"]
     scalars = scalars | {"chunks": chunks, "chunk_elements": chunk_elements}

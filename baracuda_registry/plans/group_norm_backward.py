@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ..constraint import Fact
 from ..device import Device
@@ -35,7 +35,8 @@ OUTPUTS = ("dx", "dgamma", "dbeta")
 """Gradients in the order of the arguments."""
 
 _TILE_BYTES = 32768
-_PIECE_ELEMENTS = 4096
+_PIECE_BYTES = 16384
+_LEAST_PIECE_BYTES = 2048
 _SLICE_ROWS = 1024
 
 
@@ -111,8 +112,8 @@ class GroupNormBackwardPlan(Plan[BackwardProblem, GroupNormBackwardArgs]):
     Source: the seed `group_norm_backward`; `torch.ops.aten.native_group_norm_backward`.
     """
 
-    descriptor_type = GroupNormBackwardDescriptor
-    arguments_type = GroupNormBackwardArgs
+    descriptor_type: ClassVar[type] = GroupNormBackwardDescriptor
+    arguments_type: ClassVar[type] = GroupNormBackwardArgs
     kind = NormalizationKind.GROUP_NORM_BACKWARD
 
     @classmethod
@@ -157,7 +158,7 @@ class GroupNormBackwardPlan(Plan[BackwardProblem, GroupNormBackwardArgs]):
         shape = Geometry.of(desc)
         work = Work(
             shape,
-            variant.tuning,
+            variant,
             device,
             wants_dx="dx" in (desc.outputs or ()),
             wants_affine=any(name != "dx" for name in desc.outputs or ()),
@@ -192,10 +193,15 @@ class Work:
     """What a recipe is made from."""
 
     shape: Geometry
-    tuning: Mapping[str, int]
+    variant: Variant
     device: Device
     wants_dx: bool
     wants_affine: bool
+
+    @property
+    def tuning(self) -> Mapping[str, int]:
+        """Parameters of the variant's design."""
+        return self.variant.tuning
 
     @property
     def accumulator_bytes(self) -> int:
@@ -242,6 +248,17 @@ class Work:
         first = Launch("slices", blocks_for(blocks * slices), (self.tuning["threads_slices"], 1, 1), scalars)
         return Recipe((first, last), sizes)
 
+    def pieces(self) -> tuple[int, int]:
+        """Elements of a piece of a row, and pieces a row: shorter where they would be few, the same for every width."""
+        shape = self.shape
+        length = _PIECE_BYTES // shape.itemsize
+        while (
+            length > _LEAST_PIECE_BYTES // shape.itemsize
+            and shape.rows * -(-shape.spatial // length) < 8 * self.device.sm_count
+        ):
+            length //= 2
+        return length, -(-shape.spatial // length)
+
     def gradient_rows(self) -> Launch:
         """The launch that makes dx of the groups' sums."""
         shape, tuning = self.shape, self.tuning
@@ -280,11 +297,11 @@ def _onchip(work: Work) -> Recipe:
     if tuning["shared_dy"]:
         shared += packs * team * vector * shape.itemsize
     scalars = work.scalars | {
-        "lanes": lanes,
+        "lane_bits": lanes.bit_length() - 1,
         "runs": runs,
         "step_channels": step // runs,
         "step_runs": step % runs,
-        "channel_lanes": min(32, power_of_two(runs)),
+        "channel_bits": min(32, power_of_two(runs)).bit_length() - 1,
     }
     grid = blocks_for(-(-shape.groups // teams))
     affine = work.affine()
@@ -345,13 +362,13 @@ def _split(work: Work) -> Recipe:
     """Sums of pieces of rows, sums of groups, dx; then sums over samples and pieces."""
     shape, tuning = work.shape, work.tuning
     threads = tuning["threads_sums"]
-    pieces = -(-shape.spatial // _PIECE_ELEMENTS)
-    piece_elements = min(shape.spatial, _PIECE_ELEMENTS)
-    lanes = min(32, power_of_two(-(-piece_elements // (tuning["vector"] * tuning["packs"]))))
+    piece_elements, pieces = work.pieces()
+    longest = min(shape.spatial, piece_elements)
+    lanes = min(32, power_of_two(-(-longest // (tuning["vector"] * tuning["packs"]))))
     scalars = work.scalars | {
         "lanes": lanes,
         "pieces": pieces,
-        "piece_elements": _PIECE_ELEMENTS,
+        "piece_elements": piece_elements,
         "channel_rows": shape.rows,
     }
     sums = Launch("sums", blocks_for(-(-pieces * shape.rows // (threads // lanes))), (threads, 1, 1), scalars)

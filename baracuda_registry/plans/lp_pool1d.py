@@ -16,7 +16,8 @@ from ..manifest import Variant
 from ..operands import Operand
 from ..recipe import Launch, Recipe
 from ..sku import OpCategory, PoolKind
-from .base import Plan, Signature, check_floating, check_integers, normalize_element_fields
+from .base import Plan, Signature
+from .descriptors import check_floating, check_integers, normalize_element_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +251,7 @@ class LpPool1dPlan(Plan[LpPool1dDescriptor, LpPool1dFwArgs]):
         threads = tuning["threads_pool"]
         values = scalars(desc)
         l_out = desc.output_length
-        if "max_stride" in tuning:
+        if "stride" in tuning:
             run = run_length(desc.element.itemsize, desc.step, tuning["bytes"])
             runs = -(-l_out // run)
             values |= {"runs_per_row": runs, **division("runs", runs)}

@@ -93,7 +93,7 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
         tuning = variant.tuning
         threads = tuning["threads_gradient"]
         values = scalars(desc)
-        if "max_stride" in tuning:
+        if "stride" in tuning:
             inputs = desc.step * run_length(desc.element.itemsize, desc.step, tuning["bytes"])
             runs = -(-desc.l_in // inputs)
             values |= {"runs_per_row": runs, **division("runs", runs)}

@@ -10,7 +10,7 @@ from ..elements import ElementKind
 from ..errors import InvalidProblem, Unsupported
 from ..manifest import Variant
 from ..recipe import Launch, Recipe
-from .base import check_floating, check_integers, tuning
+from .descriptors import check_floating, check_integers, tuning
 
 CODES = {ElementKind.S8: (-128, 127), ElementKind.U8: (0, 255)}
 """Types of quantized codes, with their ranges."""

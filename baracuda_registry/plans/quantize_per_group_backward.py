@@ -12,7 +12,8 @@ from ..manifest import Variant
 from ..operands import Operand
 from ..recipe import Recipe
 from ..sku import OpCategory, QuantizeKind
-from .base import Plan, Signature, normalize_element_fields
+from .base import Plan, Signature
+from .descriptors import normalize_element_fields
 from .per_group import group_facts, stream_recipe, validate_groups, validate_q_range
 
 

@@ -50,6 +50,7 @@ _SHORT = {
     "out": "elem_t* __restrict__",
     "out stat": "stat_t* __restrict__",
     "out sum": "acc_t* __restrict__",
+    "sum": "acc_t*",
     "aliased in": "const elem_t*",
     "aliased out": "elem_t*",
 }
@@ -109,6 +110,9 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
 
 def _forward_onchip(wide: int) -> Iterator[Design]:
     """Designs that read a group once, into registers."""
+    # A tile serves better the groups that leave lanes idle, a block the few groups that leave multiprocessors idle.
+    small = RankRule((Constraint("group_packs", "lt", 32),), 26)
+    few = RankRule((Constraint("groups", "lt", 1056), Constraint("group_packs", "gt", 64)), 28)
     for packs, rank in ((2, 10), (8, 11)):
         yield Design(
             name=f"warp_p{packs}_v{wide}",
@@ -116,6 +120,7 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
             summary=f"one warp holds a group in registers, {packs} 16-byte packs a thread",
             kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 256, 8 // packs + 1),),
             rank=rank,
+            rank_rules=(small, few),
             tuning={"vector": wide, "packs": packs, "groups_per_block": 8, "straddle": 1},
             constraints=(
                 *_aligned_groups(wide),
@@ -124,7 +129,13 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
             ),
             alignment=16,
         )
-    for packs, min_blocks, straddle, rank in ((2, 3, 1, 20), (5, 2, 1, 21), (10, 2, 0, 22), (20, 1, 1, 23)):
+    double = wide == 2
+    for packs, min_blocks, straddle, rank in (
+        (2, 3, 1, 20),
+        (5, 2, 1, 21),
+        (10, 1 if double else 2, 0, 22),
+        (20, 1, 1, 23),
+    ):
         rules: tuple[RankRule, ...] = ()
         if packs < 10:
             # With few groups the widest block is the fastest; with many, more and smaller blocks a multiprocessor
@@ -161,13 +172,14 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
 
 def _forward_tile(wide: int) -> Iterator[Design]:
     """Designs for small groups: any length, whole vectors all the same."""
-    for held, rank in ((8, 12), (32, 13)):
+    for held, rank, rules in ((8, 25, (RankRule((Constraint("group_packs", "lt", 32),), 5),)), (32, 29, ())):
         yield Design(
             name=f"tile_h{held}_v{wide}",
             template="group_norm_tile.cu.j2",
             summary=f"one block takes many small groups through shared memory, {held} elements a lane",
-            kernels=(Kernel("normalize", _NORMALIZE_TILE, 256, 4 if held == 8 else 2),),
+            kernels=(Kernel("normalize", _NORMALIZE_TILE, 256, (3 if wide == 2 else 4) if held == 8 else (1 if wide == 2 else 2)),),
             rank=rank,
+            rank_rules=rules,
             tuning={"vector": wide, "held": held, "straddle": 0},
             constraints=(
                 Constraint("group_elements", "le", 32 * held, "a group must fit a warp's registers"),
@@ -183,7 +195,7 @@ def _forward_reread(wide: int, element: ElementKind) -> Iterator[Design]:
             name=f"reread_v{vector}",
             template="group_norm_reread.cu.j2",
             summary=f"one block goes over a group of any size twice, {vector} element(s) an access",
-            kernels=(Kernel("normalize", _NORMALIZE_REREAD, 512),),
+            kernels=(Kernel("normalize", _NORMALIZE_REREAD, 512, 1),),
             rank=rank,
             tuning={"vector": vector, "packs": packs, "straddle": int(vector > 1)},
             constraints=_aligned_groups(vector) if vector > 1 else (),
@@ -197,7 +209,7 @@ def _forward_split(wide: int, element: ElementKind) -> Iterator[Design]:
             name=f"split_v{vector}",
             template="group_norm_split.cu.j2",
             summary=f"several blocks a group: moments of chunks, then normalise; {vector} element(s) an access",
-            kernels=(Kernel("stats", _STATS_SPLIT, 256), Kernel("normalize", _NORMALIZE_SPLIT, 256)),
+            kernels=(Kernel("stats", _STATS_SPLIT, 256, 2), Kernel("normalize", _NORMALIZE_SPLIT, 256, 2)),
             rank=rank,
             tuning={"vector": vector, "packs": packs, "straddle": int(vector > 1)},
             constraints=_aligned_groups(vector) if vector > 1 else (),
@@ -230,7 +242,7 @@ _AFFINE_KERNELS = (
 )
 _GRADIENT_ONCHIP = _parameters(
     f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
-    "acc_t inverse_elements, int lanes, int runs, int step_channels, int step_runs, int channel_lanes, int keep_sums"
+    "acc_t inverse_elements, int lane_bits, int runs, int step_channels, int step_runs, int channel_bits, int keep_sums"
 )
 _GRADIENT_TILE = _parameters(
     f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
@@ -269,6 +281,12 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
 
 def _backward_onchip(wide: int) -> Iterator[Design]:
     """Designs that read a group's dy and x once."""
+    # A tile serves better the groups that leave lanes idle, a block the few groups that leave multiprocessors idle.
+    rules: tuple[RankRule, ...] = (
+        RankRule((Constraint("channels_per_group", "eq", 1), Constraint("run_packs", "lt", 32)), 26),
+        RankRule((Constraint("run_packs", "lt", 12),), 26),
+        RankRule((Constraint("groups", "lt", 1056), Constraint("run_packs", "gt", 64)), 28),
+    )
     for packs, rank in ((2, 10), (5, 11)):
         yield Design(
             name=f"warp_p{packs}_v{wide}",
@@ -276,6 +294,7 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
             summary=f"one warp holds dy and x of a group in registers, {packs} 16-byte packs a thread of each",
             kernels=(Kernel("gradient", _GRADIENT_ONCHIP, 256, 2), *_AFFINE_KERNELS),
             rank=rank,
+            rank_rules=rules,
             tuning={"vector": wide, "packs": packs, "groups_per_block": 8, "shared_dy": 0, "affine_threads": _AFFINE_THREADS},
             constraints=(
                 *_whole_packs(wide, "spatial", _ALIGNED_ROW),
@@ -285,13 +304,22 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
             alignment=16,
         )
     double = wide == 2
-    for packs, min_blocks, shared_dy, rank in ((2, 2, 0, 20), (5, 1 if double else 2, 0, 21), (10, 1, 0, 22), (20, 1, 1, 23)):
-        rules: tuple[RankRule, ...] = ()
+    for packs, min_blocks, shared_dy, rank in (
+        (2, 2, 0, 20),
+        (5, 1 if double else 2, 0, 21),
+        (10, 1, 0, 22),
+        (16 if double else 20, 1, 1, 23),
+    ):
+        rules = ()
         if packs < 5:
             rules = (
                 RankRule((Constraint("groups", "lt", 264),), rank),
                 RankRule((Constraint("run_packs", "gt", 256 * packs),), 30),
             )
+        elif packs == 10:
+            # More than 256 threads of 128 registers are alone on a multiprocessor; with dy in shared memory half as
+            # many hold the same group, and two blocks overlap.
+            rules = (RankRule((Constraint("run_packs", "gt", 256 * packs),), 24),)
         place = "x in registers and dy in shared memory" if shared_dy else "both in registers"
         yield Design(
             name=f"block_p{packs}_v{wide}",
@@ -313,13 +341,18 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
 def _backward_tile(wide: int) -> Iterator[Design]:
     """Designs for short rows: any length, whole vectors all the same."""
     # 32 elements each of dy and x take 128 registers in f64.
-    for held, rank in ((8, 12), (16 if wide == 2 else 32, 13)):
+    small = (
+        RankRule((Constraint("channels_per_group", "eq", 1), Constraint("group_packs", "lt", 32)), 5),
+        RankRule((Constraint("group_packs", "lt", 12),), 5),
+    )
+    for held, rank, rules in ((8, 25, small), (16 if wide == 2 else 32, 29, ())):
         yield Design(
             name=f"tile_h{held}_v{wide}",
             template="group_norm_backward_tile.cu.j2",
             summary=f"one block takes many rows of small groups through shared memory, {held} elements a lane",
             kernels=(Kernel("gradient", _GRADIENT_TILE, 256, 4 if held == 8 else 2), *_AFFINE_KERNELS),
             rank=rank,
+            rank_rules=rules,
             tuning={"vector": wide, "held": held, "affine_threads": _AFFINE_THREADS},
             constraints=(
                 Constraint("spatial", "le", 32 * held, "a row must fit a warp's registers"),
@@ -348,7 +381,7 @@ def _backward_any_size(wide: int, element: ElementKind) -> Iterator[Design]:
             summary=f"sums of pieces of rows, sums of groups, then dx; {vector} element(s) an access",
             kernels=(
                 Kernel("sums", _SUMS_PIECES, 256),
-                Kernel("groups", _SUMS_OF_GROUPS, 256),
+                Kernel("groups", _SUMS_OF_GROUPS, 256, 1),
                 Kernel("gradient", _GRADIENT_ROWS, 256),
                 *_AFFINE_KERNELS,
             ),
@@ -361,7 +394,7 @@ def _backward_any_size(wide: int, element: ElementKind) -> Iterator[Design]:
             name=f"reread_v{vector}",
             template="group_norm_backward_reread.cu.j2",
             summary=f"one block goes over a group of any size twice, {vector} element(s) an access",
-            kernels=(Kernel("gradient", _GRADIENT_REREAD, 512), *_AFFINE_KERNELS),
+            kernels=(Kernel("gradient", _GRADIENT_REREAD, 512, 1), *_AFFINE_KERNELS),
             rank=60 + step,
             tuning=tuning,
             constraints=constraints,

@@ -17,9 +17,10 @@ _POWERS = {"p1": 1, "p2": 2, "p3": 3, "pany": 0}
 """Powers with code of their own (products, square root, cube root), and the one that takes every p."""
 
 _MAX_WINDOW = 8
-_MAX_STRIDE = 8
+_STRIDES = (1, 2, 3, 4)
+"""Strides with a source of their own: one for all of them takes many seconds to compile."""
 _THREADS = 256
-_RUN_THREADS, _FORWARD_BLOCKS, _BACKWARD_BLOCKS = 128, 6, 5
+_RUN_THREADS = 128
 _RUN_BYTES = 32
 """Bytes of input a thread of the register designs has in flight at least."""
 _MAX_FAST_POWER = 1024
@@ -56,10 +57,17 @@ def _fast_power_constraints(element: ElementKind, power: int) -> tuple[Constrain
     )
 
 
-def _small_constraints() -> tuple[Constraint, ...]:
+def _fast_factor_constraints(element: ElementKind, power: int) -> tuple[Constraint, ...]:
+    """16-bit types take |x|^(p-1) from the special-function units, whose error p magnifies."""
+    if power or element.itemsize > 2:
+        return _power_constraints(power)
+    return (Constraint("p", "le", 128, "p magnifies the error of the fast logarithm"),)
+
+
+def _small_constraints(stride: int) -> tuple[Constraint, ...]:
     return (
         Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
-        Constraint("stride", "le", _MAX_STRIDE, "strides are compiled in"),
+        Constraint("stride", "eq", stride, "the stride is compiled in"),
     )
 
 
@@ -101,27 +109,32 @@ _TILE = (
     Parameter("stride", "int"),
     Parameter("p", "acc_t"),
 )
+_INVERSE = Parameter("inverse_p", "acc_t")
 _LONG = (Parameter("window", "long long"), Parameter("stride", "long long"), Parameter("p", "acc_t"))
 
 
 def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
     designs: list[Design] = []
     wide = 16 // element.itemsize
-    blocks = 2 if element is ElementKind.F64 else 3
+    double = element is ElementKind.F64
+    blocks = 2 if double else 3
     for name, power in _POWERS.items():
         penalty = 0 if power else 5
-        designs.append(
+        designs += [
             Design(
-                name=f"registers_{name}_v{wide}",
+                name=f"registers_{name}_s{stride}_v{wide}",
                 template="lp_pool1d_registers.cu.j2",
                 summary="a thread pools a run of outputs from packs of 16 bytes, windows and powers in registers",
-                kernels=(Kernel("pool", (*_FORWARD, *_REGISTERS, Parameter("inverse_p", "acc_t")), _RUN_THREADS, _FORWARD_BLOCKS),),
+                kernels=(
+                    Kernel("pool", (*_FORWARD, *_REGISTERS, _INVERSE), _RUN_THREADS, 5 if double else 6),
+                ),
                 rank=10 + penalty,
-                tuning={"power": power, "max_window": _MAX_WINDOW, "min_stride": 1, "max_stride": _MAX_STRIDE, "bytes": _RUN_BYTES},
-                constraints=(*_fast_power_constraints(element, power), *_small_constraints()),
+                tuning={"power": power, "max_window": _MAX_WINDOW, "stride": stride, "bytes": _RUN_BYTES},
+                constraints=(*_fast_power_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,
             )
-        )
+            for stride in _STRIDES
+        ]
         for place, chunk in enumerate(_CHUNKS):
             rank = 20 + place + penalty
             designs.append(
@@ -129,9 +142,14 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                     name=f"tile{chunk}_{name}_v1",
                     template="lp_pool1d_tile.cu.j2",
                     summary=f"powers of a tile in shared memory, windows from sums of chunks of {chunk}",
-                    kernels=(Kernel("pool", (*_FORWARD, *_TILE, Parameter("inverse_p", "acc_t")), _THREADS, blocks),),
+                    kernels=(Kernel("pool", (*_FORWARD, *_TILE, _INVERSE), _THREADS, blocks),),
                     rank=rank,
-                    tuning={"power": power, "chunk": chunk, "values": _TILE_BYTES // element.accumulator.itemsize},
+                    tuning={
+                        "power": power,
+                        "chunk": chunk,
+                        "exact_sums": int(element.itemsize > 2),
+                        "values": _TILE_BYTES // element.accumulator.itemsize,
+                    },
                     constraints=(
                         *_fast_power_constraints(element, power),
                         Constraint("window", "ge", chunk, "a window must reach over the end of a chunk"),
@@ -152,8 +170,10 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                 kernels=(Kernel("pool", (*_FORWARD, *_EXTENTS, *_divisor("outputs"), *_LONG), _THREADS),),
                 rank=30 + penalty,
                 tuning={"power": power, "threads": _THREADS},
-                constraints=_power_constraints(power),
-                rank_rules=(RankRule((Constraint("window", "lt", 4 * _THREADS),), 50 + penalty),),
+                constraints=(
+                    *_power_constraints(power),
+                    Constraint("window", "ge", 4 * _THREADS, "a block an output"),
+                ),
                 alignment=1,
             )
         )
@@ -178,25 +198,28 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
     blocks = 2 if element is ElementKind.F64 else 3
     for name, power in _POWERS.items():
         penalty = 0 if power else 5
-        designs.append(
+        designs += [
             Design(
-                name=f"registers_{name}_v{wide}",
+                name=f"registers_{name}_s{stride}_v{wide}",
                 template="lp_pool1d_backward_registers.cu.j2",
                 summary="a thread owns a run of inputs: each window's coefficient once, sums in registers",
-                kernels=(Kernel("gradient", (*_BACKWARD, *_REGISTERS), _RUN_THREADS, _BACKWARD_BLOCKS),),
+                kernels=(Kernel("gradient", (*_BACKWARD, *_REGISTERS), _RUN_THREADS, 5),),
                 rank=10 + penalty,
                 tuning={
-                    "power": power, "fast": 1, "max_window": _MAX_WINDOW, "min_stride": 1, "max_stride": _MAX_STRIDE, "bytes": _RUN_BYTES
+                    "power": power,
+                    "fast": 1,
+                    "max_window": _MAX_WINDOW,
+                    "stride": stride,
+                    "bytes": _RUN_BYTES,
                 },
-                constraints=(
-                    *(_fast_power_constraints(element, power) if element.itemsize == 2 else _power_constraints(power)),
-                    *_small_constraints(),
-                ),
+                constraints=(*_fast_factor_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,
             )
-        )
+            for stride in _STRIDES
+        ]
         for place, chunk in enumerate(_CHUNKS):
             rank = 20 + place + penalty
+            reaching = Constraint("whole_overlap", "ge", chunk, "a range must reach over the end of a chunk")
             designs.append(
                 Design(
                     name=f"tile{chunk}_{name}_v1",
@@ -208,15 +231,12 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                         "power": power,
                         "fast": 1,
                         "chunk": chunk,
+                        "exact_sums": 0,
                         "values": _TILE_BYTES // element.accumulator.itemsize,
                     },
                     constraints=(
-                        *(
-                            _fast_power_constraints(element, power)
-                            if element.itemsize == 2
-                            else _power_constraints(power)
-                        ),
-                        *((Constraint("whole_overlap", "ge", chunk, "a range must reach over a chunk's end"),) if chunk > 1 else ()),
+                        *_fast_factor_constraints(element, power),
+                        *((reaching,) if chunk > 1 else ()),
                         Constraint(
                             "overlap",
                             "le",
@@ -240,6 +260,7 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                         "gradient",
                         (*_BACKWARD, *_EXTENTS, *_divisor("inputs"), *_divisor("stride"), *_LONG),
                         _THREADS,
+                        1,
                     ),
                 ),
                 rank=40 + penalty,

@@ -40,9 +40,12 @@ __device__ __forceinline__ acc_t tree_sum(acc_t (&values)[N]) {
     return values[0];
 }
 
-// Sum over aligned runs of `lanes` lanes (a power of two); every lane of a run gets the same bits.
+// Sum over aligned runs of `lanes` lanes, a power of two and kMost at most; every lane of a run gets the same bits.
+template <int kMost = 32>
 __device__ __forceinline__ acc_t run_sum(acc_t value, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kWholeWarp, value, offset);
+#pragma unroll
+    for (int offset = kMost / 2; offset > 0; offset /= 2)
+        if (offset < lanes) value += __shfl_xor_sync(kWholeWarp, value, offset);
     return value;
 }
 
@@ -91,6 +94,13 @@ using stat_t = aux_t;  // saved mean and rstd
 constexpr int kVector = 8;
 using vector_t = pack_t<elem_t, kVector>;
 
+// An explicit 16-byte store: the compiler takes an ordinary one of a vector of lanes apart where it likes.
+__device__ __forceinline__ void store_vector(elem_t* address, const vector_t& values) {
+    uint4 bits;
+    memcpy(&bits, &values, sizeof(bits));
+    __stwb(reinterpret_cast<uint4*>(address), bits);
+}
+
 // Starts a 16-byte copy from global into shared memory.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
 #if defined(__CUDA_ARCH__)
@@ -106,32 +116,6 @@ __device__ __forceinline__ void wait_copies() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
-}
-
-// The bits of a vector.  The compiler is kept from converting once for all passes and holding on to the results, which
-// for 16-bit types would take twice the registers.
-struct packed_t {
-    unsigned word[4];
-
-    __device__ __forceinline__ vector_t unpack() {
-#if defined(__CUDA_ARCH__)
-        asm volatile("" : "+r"(word[0])::"memory");
-        asm volatile("" : "+r"(word[1])::"memory");
-        asm volatile("" : "+r"(word[2])::"memory");
-        asm volatile("" : "+r"(word[3])::"memory");
-#endif
-        vector_t values;
-        memcpy(&values, word, sizeof(values));
-        return values;
-    }
-};
-
-__device__ __forceinline__ packed_t load_packed(const elem_t* address) {
-    static_assert(sizeof(packed_t) == sizeof(vector_t), "the same bytes");
-    const vector_t values = load_pack<elem_t, kVector>(address);
-    packed_t packed;
-    memcpy(packed.word, &values, sizeof(values));
-    return packed;
 }
 
 // The same number, of which the compiler does not know it: what was computed from it once is computed again rather than
@@ -221,12 +205,12 @@ __device__ __forceinline__ void fetch(elem_t* shared, const elem_t* global, int 
 __device__ __forceinline__ void put_back(elem_t* global, const elem_t* shared, int count) {
     const int whole = count / kVector * kVector;
     for (int at = threadIdx.x * kVector; at < whole; at += blockDim.x * kVector)
-        store_pack<elem_t, kVector>(global + at, load_pack<elem_t, kVector>(shared + at));
+        store_vector(global + at, load_pack<elem_t, kVector>(shared + at));
     if (whole + threadIdx.x < count) global[whole + threadIdx.x] = shared[whole + threadIdx.x];
 }
 
 constexpr int kHeld = 8;                // elements of a group that a lane holds
-constexpr acc_t kScale = acc_t(1) / 16;  // of residuals whose squares are added, against overflow
+constexpr acc_t kScale = acc_t(1) / 16;  // of residuals before they are squared, against overflow of the sum
 
 }  // namespace
 
@@ -277,21 +261,21 @@ group_norm_f16_f32_tile_h8_v8_normalize(
             held[i] = 0;
             if (lane + i * lanes < length) {
                 held[i] = to_acc(values[lane + i * lanes]);
-                sum += held[i] * kScale - origin * kScale;
+                sum += held[i] - origin;
             }
         }
-        const acc_t center = origin + run_sum(sum, lanes) * (inverse_elements / kScale);
+        const acc_t center = origin + run_sum(sum, lanes) * inverse_elements;
         acc_t residual = 0;
         acc_t square = 0;
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
-            const acc_t deviation = held[i] * kScale - center * kScale;
+            const acc_t deviation = held[i] - center;
             if (lane + i * lanes < length) {
                 residual += deviation;
-                square += deviation * deviation;
+                square += (deviation * kScale) * (deviation * kScale);
             }
         }
-        const acc_t offset = run_sum(residual, lanes) * (inverse_elements / kScale);
+        const acc_t offset = run_sum(residual, lanes) * inverse_elements;
         const acc_t variance = run_sum(square, lanes) * (inverse_elements / (kScale * kScale)) - offset * offset;
         const acc_t rstd = 1 / sqrt((variance < 0 ? acc_t(0) : variance) + eps);
         if (length > 0 && lane == 0) {

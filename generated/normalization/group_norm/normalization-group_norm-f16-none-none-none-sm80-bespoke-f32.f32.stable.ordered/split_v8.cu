@@ -39,9 +39,12 @@ __device__ __forceinline__ acc_t tree_sum(acc_t (&values)[N]) {
     return values[0];
 }
 
-// Sum over aligned runs of `lanes` lanes (a power of two); every lane of a run gets the same bits.
+// Sum over aligned runs of `lanes` lanes, a power of two and kMost at most; every lane of a run gets the same bits.
+template <int kMost = 32>
 __device__ __forceinline__ acc_t run_sum(acc_t value, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kWholeWarp, value, offset);
+#pragma unroll
+    for (int offset = kMost / 2; offset > 0; offset /= 2)
+        if (offset < lanes) value += __shfl_xor_sync(kWholeWarp, value, offset);
     return value;
 }
 
@@ -90,6 +93,13 @@ using stat_t = elem_t;  // saved mean and rstd
 constexpr int kVector = 8;
 using vector_t = pack_t<elem_t, kVector>;
 
+// An explicit 16-byte store: the compiler takes an ordinary one of a vector of lanes apart where it likes.
+__device__ __forceinline__ void store_vector(elem_t* address, const vector_t& values) {
+    uint4 bits;
+    memcpy(&bits, &values, sizeof(bits));
+    __stwb(reinterpret_cast<uint4*>(address), bits);
+}
+
 constexpr int kPacks = 4;
 
 // Moments of a set, after Chan, Golub & LeVeque 1983.  The mean is shift + offset, where shift is one of the data, so
@@ -102,7 +112,7 @@ struct moments_t {
     acc_t spread;
 };
 
-// Squares of residuals are taken at this scale, and 256 of them added, before they are divided by M.
+// Residuals are squared at this scale, and 256 squares added, before they are divided by M.
 constexpr acc_t kScale = acc_t(1) / 16;
 
 __device__ __forceinline__ moments_t merge(const moments_t& a, const moments_t& b, acc_t inverse_elements) {
@@ -169,13 +179,12 @@ __device__ __forceinline__ moments_t thread_moments(
         part.count = packs * kVector;
         part.shift = to_acc(raw[0].lane[0]);
         const acc_t inverse_count = 1 / part.count;
-        const acc_t origin = part.shift * kScale;
         acc_t sum[kVector] = {};
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
 #pragma unroll
             for (int i = 0; i < kVector; ++i)
-                if (k < packs) sum[i] += to_acc(raw[k].lane[i]) * kScale - origin;
+                if (k < packs) sum[i] += to_acc(raw[k].lane[i]) - part.shift;
         }
         const acc_t offset = tree_sum(sum) * inverse_count;
         acc_t residual[kVector] = {};
@@ -184,17 +193,17 @@ __device__ __forceinline__ moments_t thread_moments(
         for (int k = 0; k < kPacks; ++k) {
 #pragma unroll
             for (int i = 0; i < kVector; ++i) {
-                const acc_t deviation = to_acc(raw[k].lane[i]) * kScale - origin - offset;
+                const acc_t deviation = to_acc(raw[k].lane[i]) - part.shift - offset;
                 if (k < packs) {
                     residual[i] += deviation;
-                    square[i] += deviation * deviation;
+                    square[i] += (deviation * kScale) * (deviation * kScale);
                 }
             }
         }
         const acc_t left = tree_sum(residual) * inverse_count;
-        part.offset = (offset + left) / kScale;
-        const acc_t variance = tree_sum(square) * inverse_count - left * left;
-        part.spread = (variance < 0 ? acc_t(0) : variance) * (part.count * inverse_elements / (kScale * kScale));
+        part.offset = offset + left;
+        const acc_t variance = tree_sum(square) * (inverse_count / (kScale * kScale)) - left * left;
+        part.spread = (variance < 0 ? acc_t(0) : variance) * (part.count * inverse_elements);
         total = merge(total, part, inverse_elements);
     }
     return total;
@@ -271,7 +280,7 @@ __device__ __forceinline__ void normalize_pack(
 }  // namespace
 
 // Moments of each chunk, one a row of blocks, of each group.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 group_norm_f16_split_v8_stats(
     const elem_t* __restrict__ x,
     acc_t* __restrict__ chunk_shift,
@@ -300,7 +309,7 @@ group_norm_f16_split_v8_stats(
 
 // Every block merges the moments of its group's chunks in the same order, then normalises one chunk.  Blocks go through
 // the tensor backwards: what `stats` read last is what the cache still holds.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 group_norm_f16_split_v8_normalize(
     const elem_t* x,
     elem_t* y,
@@ -361,7 +370,7 @@ group_norm_f16_split_v8_normalize(
                     normalize_pack(
                         raw[k], normalizer, gamma, beta, first_channel + walk.channel, spatial - walk.within
                     );
-                    store_pack<elem_t, kVector>(y + base + first + k * span, raw[k]);
+                    store_vector(y + base + first + k * span, raw[k]);
                 }
                 walk.advance(step_channels, step_elements, spatial);
             }

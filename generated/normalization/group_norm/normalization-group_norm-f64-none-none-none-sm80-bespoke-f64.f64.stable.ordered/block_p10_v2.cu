@@ -36,9 +36,12 @@ __device__ __forceinline__ acc_t tree_sum(acc_t (&values)[N]) {
     return values[0];
 }
 
-// Sum over aligned runs of `lanes` lanes (a power of two); every lane of a run gets the same bits.
+// Sum over aligned runs of `lanes` lanes, a power of two and kMost at most; every lane of a run gets the same bits.
+template <int kMost = 32>
 __device__ __forceinline__ acc_t run_sum(acc_t value, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kWholeWarp, value, offset);
+#pragma unroll
+    for (int offset = kMost / 2; offset > 0; offset /= 2)
+        if (offset < lanes) value += __shfl_xor_sync(kWholeWarp, value, offset);
     return value;
 }
 
@@ -87,6 +90,13 @@ using stat_t = elem_t;  // saved mean and rstd
 constexpr int kVector = 2;
 using vector_t = pack_t<elem_t, kVector>;
 
+// An explicit 16-byte store: the compiler takes an ordinary one of a vector of lanes apart where it likes.
+__device__ __forceinline__ void store_vector(elem_t* address, const vector_t& values) {
+    uint4 bits;
+    memcpy(&bits, &values, sizeof(bits));
+    __stwb(reinterpret_cast<uint4*>(address), bits);
+}
+
 // The bits of a vector.  The compiler is kept from converting once for all passes and holding on to the results, which
 // for 16-bit types would take twice the registers.
 struct packed_t {
@@ -94,10 +104,10 @@ struct packed_t {
 
     __device__ __forceinline__ vector_t unpack() {
 #if defined(__CUDA_ARCH__)
-        asm volatile("" : "+r"(word[0])::"memory");
-        asm volatile("" : "+r"(word[1])::"memory");
-        asm volatile("" : "+r"(word[2])::"memory");
-        asm volatile("" : "+r"(word[3])::"memory");
+        asm volatile("" : "+r"(word[0]));
+        asm volatile("" : "+r"(word[1]));
+        asm volatile("" : "+r"(word[2]));
+        asm volatile("" : "+r"(word[3]));
 #endif
         vector_t values;
         memcpy(&values, word, sizeof(values));
@@ -192,13 +202,13 @@ __device__ __forceinline__ void normalize_pack(
 
 constexpr int kPacks = 10;
 constexpr int kSums = kVector < 2 ? kVector : 2;  // independent sums a thread
-constexpr acc_t kScale = acc_t(1) / 16;  // of residuals whose squares are added, against overflow
+constexpr acc_t kScale = acc_t(1) / 16;  // of residuals before they are squared, against overflow of the sum
 
 }  // namespace
 
 // A block reads a group once, keeps it as raw packs in registers, and makes two passes over them: the mean, then
 // the residuals, whose own mean corrects it.  The first element is the origin, so that a constant group is exact.
-extern "C" __global__ void __launch_bounds__(512, 2)
+extern "C" __global__ void __launch_bounds__(512, 1)
 group_norm_f64_block_p10_v2_normalize(
     const elem_t* x,
     elem_t* y,
@@ -235,11 +245,11 @@ group_norm_f64_block_p10_v2_normalize(
         if (first + k * span >= elements) continue;
         const vector_t values = raw[k].unpack();
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) sum[i % kSums] += to_acc(values.lane[i]) * kScale - origin * kScale;
+        for (int i = 0; i < kVector; ++i) sum[i % kSums] += to_acc(values.lane[i]) - origin;
     }
-    acc_t total[1] = {tree_sum(sum) * (inverse_elements / kScale)};
+    acc_t total[1] = {tree_sum(sum)};
     block_sum(total, scratch[0]);
-    const acc_t center = origin + total[0];
+    const acc_t center = origin + total[0] * inverse_elements;
 
     first = fresh(first);
     acc_t residual[kSums] = {};
@@ -250,24 +260,22 @@ group_norm_f64_block_p10_v2_normalize(
         const vector_t values = raw[k].unpack();
 #pragma unroll
         for (int i = 0; i < kVector; ++i) {
-            const acc_t deviation = to_acc(values.lane[i]) * kScale - center * kScale;
+            const acc_t deviation = to_acc(values.lane[i]) - center;
             residual[i % kSums] += deviation;
-            square[i % kSums] += deviation * deviation;
+            square[i % kSums] += (deviation * kScale) * (deviation * kScale);
         }
     }
-    acc_t moments[2] = {
-        tree_sum(residual) * (inverse_elements / kScale),
-        tree_sum(square) * (inverse_elements / (kScale * kScale)),
-    };
+    acc_t moments[2] = {tree_sum(residual), tree_sum(square)};
     block_sum(moments, scratch[1]);
-    const acc_t variance = moments[1] - moments[0] * moments[0];
+    const acc_t left = moments[0] * inverse_elements;
+    const acc_t variance = moments[1] * (inverse_elements / (kScale * kScale)) - left * left;
     const acc_t rstd = 1 / sqrt((variance < 0 ? acc_t(0) : variance) + eps);
     if (rank == 0) {
-        from_acc(center + moments[0], saved_mean[group]);
+        from_acc(center + left, saved_mean[group]);
         from_acc(rstd, saved_rstd[group]);
     }
 
-    const normalizer_t normalizer{center, moments[0], rstd};
+    const normalizer_t normalizer{center, left, rstd};
     const int first_channel = static_cast<int>(group) % groups_per_sample * channels_per_group;
     const elem_t* group_gamma = gamma == nullptr ? nullptr : gamma + first_channel;
     const elem_t* group_beta = gamma == nullptr ? nullptr : beta + first_channel;
@@ -280,7 +288,7 @@ group_norm_f64_block_p10_v2_normalize(
             normalize_pack(
                 values, normalizer, group_gamma, group_beta, walk.channel, spatial - walk.within
             );
-            store_pack<elem_t, kVector>(y + base + first + k * span, values);
+            store_vector(y + base + first + k * span, values);
         }
         walk.advance(step_channels, step_elements, spatial);
     }

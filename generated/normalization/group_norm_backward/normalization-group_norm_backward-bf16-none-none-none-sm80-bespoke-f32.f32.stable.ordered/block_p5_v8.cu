@@ -39,9 +39,12 @@ __device__ __forceinline__ acc_t tree_sum(acc_t (&values)[N]) {
     return values[0];
 }
 
-// Sum over aligned runs of `lanes` lanes (a power of two); every lane of a run gets the same bits.
+// Sum over aligned runs of `lanes` lanes, a power of two and kMost at most; every lane of a run gets the same bits.
+template <int kMost = 32>
 __device__ __forceinline__ acc_t run_sum(acc_t value, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kWholeWarp, value, offset);
+#pragma unroll
+    for (int offset = kMost / 2; offset > 0; offset /= 2)
+        if (offset < lanes) value += __shfl_xor_sync(kWholeWarp, value, offset);
     return value;
 }
 
@@ -90,6 +93,13 @@ using stat_t = elem_t;  // saved mean and rstd
 constexpr int kVector = 8;
 using vector_t = pack_t<elem_t, kVector>;
 
+// An explicit 16-byte store: the compiler takes an ordinary one of a vector of lanes apart where it likes.
+__device__ __forceinline__ void store_vector(elem_t* address, const vector_t& values) {
+    uint4 bits;
+    memcpy(&bits, &values, sizeof(bits));
+    __stwb(reinterpret_cast<uint4*>(address), bits);
+}
+
 // The bits of a vector.  The compiler is kept from converting once for all passes and holding on to the results, which
 // for 16-bit types would take twice the registers.
 struct packed_t {
@@ -97,10 +107,10 @@ struct packed_t {
 
     __device__ __forceinline__ vector_t unpack() {
 #if defined(__CUDA_ARCH__)
-        asm volatile("" : "+r"(word[0])::"memory");
-        asm volatile("" : "+r"(word[1])::"memory");
-        asm volatile("" : "+r"(word[2])::"memory");
-        asm volatile("" : "+r"(word[3])::"memory");
+        asm volatile("" : "+r"(word[0]));
+        asm volatile("" : "+r"(word[1]));
+        asm volatile("" : "+r"(word[2]));
+        asm volatile("" : "+r"(word[3]));
 #endif
         vector_t values;
         memcpy(&values, word, sizeof(values));
@@ -234,7 +244,7 @@ struct run_walk_t {
 }  // namespace
 
 // A block reads the dy and x of a group once and keeps them as raw packs in registers.  Every channel
-// is cut into runs of `lanes` packs: a run's lanes add up their sums, which shared memory collects; sums over the runs of
+// is cut into runs of 2^lane_bits packs: a run's lanes add up their sums, which shared memory collects; sums over the runs of
 // a channel go to row_sums [2][N*C], and weighted by gamma they make the group's A and B.
 extern "C" __global__ void __launch_bounds__(512, 2)
 group_norm_backward_bf16_block_p5_v8_gradient(
@@ -250,11 +260,11 @@ group_norm_backward_bf16_block_p5_v8_gradient(
     int channels_per_group,
     int spatial,
     acc_t inverse_elements,
-    int lanes,
+    int lane_bits,
     int runs,
     int step_channels,
     int step_runs,
-    int channel_lanes,
+    int channel_bits,
     int keep_sums)
 {
     extern __shared__ __align__(16) unsigned char baracuda_smem[];
@@ -262,27 +272,29 @@ group_norm_backward_bf16_block_p5_v8_gradient(
     __shared__ acc_t scratch[2 * 32];
     const int threads = blockDim.x;
     const int rank = threadIdx.x;
-    const int units = kPacks * threads / lanes;
+    const int units = kPacks * (threads >> lane_bits);
     const long long group = blockIdx.x;
-    const int first_unit = rank / lanes;
-    const int within = rank % lanes;
+    const int lanes = 1 << lane_bits;
+    const int first_unit = rank >> lane_bits;
+    const int within = rank & (lanes - 1);
     const int first_channel = first_unit / runs;
     const long long base = group * channels_per_group * spatial;
     const elem_t* group_gamma = gamma == nullptr ? nullptr : gamma + static_cast<int>(group) % groups_per_sample * channels_per_group;
     const saved_t saved = saved_of(saved_mean, saved_rstd, group);
     packed_t value[kPacks];
     packed_t upstream[kPacks];
-    unsigned inside = 0;  // bit k: pack k lies in the group
+    unsigned inside = 0;  // bit k: pack k lies in the group; others are loaded from its start, which costs nothing
     run_walk_t walk{first_channel, first_unit - first_channel * runs};
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-        const int first = (walk.run * lanes + within) * kVector;
+        const int first = ((walk.run << lane_bits) + within) * kVector;
+        int at = 0;
         if (walk.channel < channels_per_group && first < spatial) {
-            const long long at = base + walk.channel * spatial + first;
+            at = walk.channel * spatial + first;
             inside |= 1u << k;
-            value[k] = load_packed(x + at);
-            upstream[k] = load_packed(dy + at);
         }
+        value[k] = load_packed(x + base + at);
+        upstream[k] = load_packed(dy + base + at);
         walk.advance(step_channels, step_runs, runs);
     }
 
@@ -293,30 +305,31 @@ group_norm_backward_bf16_block_p5_v8_gradient(
         if (inside >> k & 1) {
             sum_pack(upstream[k].unpack(), value[k].unpack(), saved, sum, dot);
         }
-        sum = run_sum(sum, lanes);
-        dot = run_sum(dot, lanes);
+        sum = run_sum<8>(sum, lanes);
+        dot = run_sum<8>(dot, lanes);
         if (within == 0) {
-            const int unit = k * (threads / lanes) + first_unit;
+            const int unit = k * (threads >> lane_bits) + first_unit;
             run_sums[unit] = sum;
             run_sums[units + unit] = dot;
         }
     }
     __syncthreads();
 
+    const int channel_lanes = 1 << channel_bits;
     acc_t sums[2] = {0, 0};  // A and B
-    for (int first = 0; first < channels_per_group; first += threads / channel_lanes) {
-        const int channel = first + rank / channel_lanes;
+    for (int first = 0; first < channels_per_group; first += threads >> channel_bits) {
+        const int channel = first + (rank >> channel_bits);
         acc_t sum = 0;
         acc_t dot = 0;
         if (channel < channels_per_group) {
-            for (int run = rank % channel_lanes; run < runs; run += channel_lanes) {
+            for (int run = rank & (channel_lanes - 1); run < runs; run += channel_lanes) {
                 sum += run_sums[channel * runs + run];
                 dot += run_sums[units + channel * runs + run];
             }
         }
         sum = run_sum(sum, channel_lanes);
         dot = run_sum(dot, channel_lanes);
-        if (channel < channels_per_group && rank % channel_lanes == 0) {
+        if (channel < channels_per_group && (rank & (channel_lanes - 1)) == 0) {
             if (keep_sums) {
                 const long long row = group * channels_per_group + channel;
                 row_sums[row] = sum;
@@ -337,10 +350,10 @@ group_norm_backward_bf16_block_p5_v8_gradient(
     for (int k = 0; k < kPacks; ++k) {
         if (inside >> k & 1) {
             const acc_t weight = gamma == nullptr ? acc_t(1) : to_acc(group_gamma[walk.channel]);
-            const int first = (walk.run * lanes + within) * kVector;
+            const int first = ((walk.run << lane_bits) + within) * kVector;
             vector_t result = upstream[k].unpack();
             gradient.apply(result, value[k].unpack(), weight);
-            store_pack<elem_t, kVector>(dx + base + walk.channel * spatial + first, result);
+            store_vector(dx + base + walk.channel * spatial + first, result);
         }
         walk.advance(step_channels, step_runs, runs);
     }

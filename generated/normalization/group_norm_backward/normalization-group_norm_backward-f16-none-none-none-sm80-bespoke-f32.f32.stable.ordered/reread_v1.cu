@@ -39,9 +39,12 @@ __device__ __forceinline__ acc_t tree_sum(acc_t (&values)[N]) {
     return values[0];
 }
 
-// Sum over aligned runs of `lanes` lanes (a power of two); every lane of a run gets the same bits.
+// Sum over aligned runs of `lanes` lanes, a power of two and kMost at most; every lane of a run gets the same bits.
+template <int kMost = 32>
 __device__ __forceinline__ acc_t run_sum(acc_t value, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kWholeWarp, value, offset);
+#pragma unroll
+    for (int offset = kMost / 2; offset > 0; offset /= 2)
+        if (offset < lanes) value += __shfl_xor_sync(kWholeWarp, value, offset);
     return value;
 }
 
@@ -89,6 +92,10 @@ struct compensated_t {
 using stat_t = elem_t;  // saved mean and rstd
 constexpr int kVector = 1;
 using vector_t = pack_t<elem_t, kVector>;
+
+__device__ __forceinline__ void store_vector(elem_t* address, const vector_t& values) {
+    store_pack<elem_t, kVector>(address, values);
+}
 
 // Normalised value: the saved statistics as they were stored.
 struct saved_t {
@@ -185,7 +192,7 @@ constexpr int kPacks = 4;
 
 // A block goes over a group of any size twice: sums, then dx.  A warp takes a channel, or one of its `slices` where the
 // channels are fewer than the warps.  Sums per channel go to row_sums [2][N*C].
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
 group_norm_backward_f16_reread_v1_gradient(
     const elem_t* dy,
     const elem_t* __restrict__ x,
@@ -289,7 +296,7 @@ group_norm_backward_f16_reread_v1_gradient(
                 for (int k = 0; k < kPacks; ++k) {
                     if (first + k * span < end) {
                         gradient.apply(upstream[k], value[k], weight);
-                        store_pack<elem_t, kVector>(dx + row + first + k * span, upstream[k]);
+                        store_vector(dx + row + first + k * span, upstream[k]);
                     }
                 }
             }

@@ -36,9 +36,12 @@ __device__ __forceinline__ acc_t tree_sum(acc_t (&values)[N]) {
     return values[0];
 }
 
-// Sum over aligned runs of `lanes` lanes (a power of two); every lane of a run gets the same bits.
+// Sum over aligned runs of `lanes` lanes, a power of two and kMost at most; every lane of a run gets the same bits.
+template <int kMost = 32>
 __device__ __forceinline__ acc_t run_sum(acc_t value, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kWholeWarp, value, offset);
+#pragma unroll
+    for (int offset = kMost / 2; offset > 0; offset /= 2)
+        if (offset < lanes) value += __shfl_xor_sync(kWholeWarp, value, offset);
     return value;
 }
 
@@ -87,6 +90,13 @@ using stat_t = elem_t;  // saved mean and rstd
 constexpr int kVector = 4;
 using vector_t = pack_t<elem_t, kVector>;
 
+// An explicit 16-byte store: the compiler takes an ordinary one of a vector of lanes apart where it likes.
+__device__ __forceinline__ void store_vector(elem_t* address, const vector_t& values) {
+    uint4 bits;
+    memcpy(&bits, &values, sizeof(bits));
+    __stwb(reinterpret_cast<uint4*>(address), bits);
+}
+
 // Starts a 16-byte copy from global into shared memory.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
 #if defined(__CUDA_ARCH__)
@@ -102,6 +112,15 @@ __device__ __forceinline__ void wait_copies() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
+}
+
+// The same number, of which the compiler does not know it: what was computed from it once is computed again rather than
+// held in registers between passes.
+__device__ __forceinline__ int fresh(int value) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(value));
+#endif
+    return value;
 }
 
 // Normalised value: the saved statistics as they were stored.
@@ -166,7 +185,7 @@ __device__ __forceinline__ void fetch(elem_t* shared, const elem_t* global, int 
 __device__ __forceinline__ void put_back(elem_t* global, const elem_t* shared, int count) {
     const int whole = count / kVector * kVector;
     for (int at = threadIdx.x * kVector; at < whole; at += blockDim.x * kVector)
-        store_pack<elem_t, kVector>(global + at, load_pack<elem_t, kVector>(shared + at));
+        store_vector(global + at, load_pack<elem_t, kVector>(shared + at));
     if (whole + threadIdx.x < count) global[whole + threadIdx.x] = shared[whole + threadIdx.x];
 }
 
@@ -247,6 +266,7 @@ struct row_t {
         elem_t* dy, int lane, int lanes, int spatial, const gradient_t& gradient, acc_t weight
     ) const {
         const acc_t scale = gradient.saved.rstd * weight;
+        lane = fresh(lane);
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
             if (lane + i * lanes < spatial) {

@@ -36,9 +36,12 @@ __device__ __forceinline__ acc_t tree_sum(acc_t (&values)[N]) {
     return values[0];
 }
 
-// Sum over aligned runs of `lanes` lanes (a power of two); every lane of a run gets the same bits.
+// Sum over aligned runs of `lanes` lanes, a power of two and kMost at most; every lane of a run gets the same bits.
+template <int kMost = 32>
 __device__ __forceinline__ acc_t run_sum(acc_t value, int lanes) {
-    for (int offset = lanes / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(kWholeWarp, value, offset);
+#pragma unroll
+    for (int offset = kMost / 2; offset > 0; offset /= 2)
+        if (offset < lanes) value += __shfl_xor_sync(kWholeWarp, value, offset);
     return value;
 }
 
@@ -86,6 +89,10 @@ struct compensated_t {
 using stat_t = elem_t;  // saved mean and rstd
 constexpr int kVector = 1;
 using vector_t = pack_t<elem_t, kVector>;
+
+__device__ __forceinline__ void store_vector(elem_t* address, const vector_t& values) {
+    store_pack<elem_t, kVector>(address, values);
+}
 
 // Normalised value: the saved statistics as they were stored.
 struct saved_t {
@@ -221,15 +228,19 @@ group_norm_backward_f64_split_v1_sums(
                     value[k] = load_pack<elem_t, kVector>(x + base + at + k * span);
                 }
             }
+            acc_t part_sum = 0;
+            acc_t part_dot = 0;
 #pragma unroll
             for (int k = 0; k < kPacks; ++k) {
                 if (at + k * span < end) {
                     acc_t pack_sum, pack_dot;
                     sum_pack(upstream[k], value[k], saved, pack_sum, pack_dot);
-                    sum.add(pack_sum);
-                    dot.add(pack_dot);
+                    part_sum += pack_sum;
+                    part_dot += pack_dot;
                 }
             }
+            sum.add(part_sum);
+            dot.add(part_dot);
         }
         const acc_t unit_sum = run_sum(sum.value(), lanes);
         const acc_t unit_dot = run_sum(dot.value(), lanes);
@@ -241,7 +252,7 @@ group_norm_backward_f64_split_v1_sums(
 }
 
 // A and B of each group, a block each, into group_sums [2][N*G].
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 group_norm_backward_f64_split_v1_groups(
     const acc_t* __restrict__ row_sums,
     const elem_t* __restrict__ gamma,
@@ -324,7 +335,7 @@ group_norm_backward_f64_split_v1_gradient(
             for (int k = 0; k < kPacks; ++k) {
                 if (first + k * span < end) {
                     gradient.apply(upstream[k], value[k], weight);
-                    store_pack<elem_t, kVector>(dx + row * spatial + first + k * span, upstream[k]);
+                    store_vector(dx + row * spatial + first + k * span, upstream[k]);
                 }
             }
         }

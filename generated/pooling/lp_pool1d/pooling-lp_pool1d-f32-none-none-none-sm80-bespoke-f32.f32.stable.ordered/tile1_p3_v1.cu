@@ -329,9 +329,17 @@ __device__ __forceinline__ acc_t range_sum(const acc_t* prefix, const acc_t* suf
     const int begin = first / kChunk;
     const int end = last / kChunk;
     if (begin == end) return prefix[last];
-    acc_t whole = acc_t(0);
-    for (int chunk = begin + 1; chunk < end; ++chunk) whole += prefix[chunk * kChunk + kChunk - 1];
-    return (suffix[first] + whole) + prefix[last];
+    // Two-sum, lest the roundings of many chunks add up.
+    acc_t sum = suffix[first];
+    acc_t error = acc_t(0);
+    for (int chunk = begin + 1; chunk <= end; ++chunk) {
+        const acc_t value = prefix[chunk < end ? chunk * kChunk + kChunk - 1 : last];
+        const acc_t total = sum + value;
+        const acc_t part = total - sum;
+        error += (sum - (total - part)) + (value - part);
+        sum = total;
+    }
+    return sum + (error == error ? error : acc_t(0));
 }
 
 }  // namespace

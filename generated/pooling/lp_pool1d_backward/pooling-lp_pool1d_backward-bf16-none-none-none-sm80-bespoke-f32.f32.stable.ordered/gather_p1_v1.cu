@@ -49,7 +49,7 @@ __device__ __forceinline__ float reciprocal(float value) {
 #endif
 }
 
-// The special-function units: absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
 __device__ __forceinline__ float log2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
@@ -73,7 +73,7 @@ __device__ __forceinline__ float exp2_unit(float value) {
 __device__ __forceinline__ float sqrt_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return sqrtf(value);
@@ -312,6 +312,7 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
         const float value = dy * weight;
         return is_ordinary(weight) && (dy == 0.0f || is_ordinary(value)) ? value : not_a_number();
     }
+    // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
     if (!is_finite(y) || y < acc_t(0)) return not_a_number();
     const slope_t slope(p);
     const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
@@ -418,7 +419,7 @@ struct divisor_t {
 
 // dx_l = sum over the windows o that hold l of dy_o * sgn(x_l) * (|x_l| / y_o)^(p-1), a thread an input, for any window,
 // stride and p.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 lp_pool1d_backward_bf16_gather_p1_v1_gradient(
     const elem_t* __restrict__ x,
     const elem_t* __restrict__ y,

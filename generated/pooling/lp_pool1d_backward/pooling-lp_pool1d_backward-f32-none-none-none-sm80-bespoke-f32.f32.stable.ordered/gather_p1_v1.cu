@@ -301,6 +301,7 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
         const acc_t value = dy / square;
         return is_ordinary(square) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
     }
+    // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
     if (!is_finite(y) || y < acc_t(0)) return not_a_number();
     const slope_t slope(p);
     const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
@@ -407,7 +408,7 @@ struct divisor_t {
 
 // dx_l = sum over the windows o that hold l of dy_o * sgn(x_l) * (|x_l| / y_o)^(p-1), a thread an input, for any window,
 // stride and p.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 lp_pool1d_backward_f32_gather_p1_v1_gradient(
     const elem_t* __restrict__ x,
     const elem_t* __restrict__ y,

@@ -287,6 +287,7 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
         const acc_t value = dy / square;
         return is_ordinary(square) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
     }
+    // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
     if (!is_finite(y) || y < acc_t(0)) return not_a_number();
     const slope_t slope(p);
     const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
