@@ -18,9 +18,15 @@ from .render import ROOT, render_all
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `python -m codegen`; 0 = done or up to date, 1 = `--check` found a difference."""
-    parser = argparse.ArgumentParser(prog="python -m codegen", description="Generate CUDA sources and their manifest.")
-    parser.add_argument("--check", action="store_true", help="write nothing; print a diff and exit 1 if anything differs")
-    parser.add_argument("--output", type=Path, default=ROOT / "generated", help="folder to write (default: generated/)")
+    parser = argparse.ArgumentParser(
+        prog="python -m codegen", description="Generate CUDA sources and their manifest."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; print a diff and exit 1 if anything differs"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "generated", help="folder to write (default: generated/)"
+    )
     options = parser.parse_args(arguments)
     files = render_all(OPS)
     if options.check:
@@ -54,7 +60,9 @@ def write(files: Mapping[str, str], output: Path) -> tuple[int, int]:
 
 def diff(files: Mapping[str, str], output: Path) -> str:
     """Unified diff from the folder to the given content; empty when they agree."""
-    have = {path.relative_to(output).as_posix(): path.read_text(encoding="utf-8") for path in _existing(output)}
+    have = {
+        path.relative_to(output).as_posix(): path.read_text(encoding="utf-8") for path in _existing(output)
+    }
     lines: list[str] = []
     for name in sorted(have.keys() | files.keys()):
         old, new = have.get(name, ""), files.get(name, "")

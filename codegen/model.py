@@ -143,4 +143,6 @@ def machine_type(ctype: str, element: ElementKind) -> str:
     try:
         return _MACHINE_TYPES[bare]
     except KeyError:
-        raise ValueError(f"parameter type {ctype!r} is none of {', '.join(_MACHINE_TYPES)}, acc_t or a pointer") from None
+        raise ValueError(
+            f"parameter type {ctype!r} is none of {', '.join(_MACHINE_TYPES)}, acc_t or a pointer"
+        ) from None

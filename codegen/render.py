@@ -58,14 +58,21 @@ def sku_of(op: Op, element: ElementKind, aux: ElementKind | None, design: Design
     return KernelSku(op.category, op.kind, element, aux, None, None, arch, backend, guarantee)
 
 
-def symbol_of(op_name: str, element: ElementKind, aux: ElementKind | None, design: Design, kernel: Kernel) -> str:
+def symbol_of(
+    op_name: str, element: ElementKind, aux: ElementKind | None, design: Design, kernel: Kernel
+) -> str:
     """`extern "C"` name: readable in a profiler, unique over the whole library."""
     types = element.value if aux is None else f"{element.value}_{aux.value}"
     return f"{op_name}_{types}_{design.name}_{kernel.role}"
 
 
 def render_source(
-    env: jinja2.Environment, op: Op, op_name: str, element: ElementKind, aux: ElementKind | None, design: Design
+    env: jinja2.Environment,
+    op: Op,
+    op_name: str,
+    element: ElementKind,
+    aux: ElementKind | None,
+    design: Design,
 ) -> str:
     """The CUDA source of one design for one combination of types."""
     kernels = {kernel.role: kernel for kernel in design.kernels}
@@ -137,7 +144,13 @@ def render_all(ops: Iterable[Op], env: jinja2.Environment | None = None) -> dict
 
 
 def _variant(
-    op: Op, owner_name: str, element: ElementKind, aux: ElementKind | None, design: Design, sku: KernelSku, path: str
+    op: Op,
+    owner_name: str,
+    element: ElementKind,
+    aux: ElementKind | None,
+    design: Design,
+    sku: KernelSku,
+    path: str,
 ) -> Variant:
     entries = tuple(
         Entry(

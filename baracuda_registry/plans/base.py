@@ -208,7 +208,11 @@ class Plan(Generic[Descriptor, Arguments]):
         self._check_bundle(args)
         values = self._values(args)
         seen = self._seen
-        if seen is not None and seen.args() is args and runtime.fingerprint(values, workspace) == seen.fingerprint:
+        if (
+            seen is not None
+            and seen.args() is args
+            and runtime.fingerprint(values, workspace) == seen.fingerprint
+        ):
             seen.bound.run(seen.pointers, runtime.stream_pointer(stream, self._device, values))
             return
         views = self._check(args, runtime)
@@ -292,7 +296,8 @@ class Plan(Generic[Descriptor, Arguments]):
             if aligned not in self._bound:
                 variant = self._variant_for(aligned)
                 sizes = [
-                    (operand.name, _product(operand.shape) * operand.element.itemsize) for operand in self._operands
+                    (operand.name, _product(operand.shape) * operand.element.itemsize)
+                    for operand in self._operands
                 ]
                 recipe = self.recipe(self._desc, variant, self._device)
                 self._bound[aligned] = Bound(

@@ -233,7 +233,9 @@ class NormOperands:
         self._desc = desc
         self._groups = desc.input_shape[0] * desc.num_groups
 
-    def tensor(self, name: str, *, output: bool = False, present: bool = True, may_alias: str = "") -> Operand:
+    def tensor(
+        self, name: str, *, output: bool = False, present: bool = True, may_alias: str = ""
+    ) -> Operand:
         """T [N, C, ...]."""
         shape, element = self._desc.input_shape, self._desc.element
         because = "" if present else f"{name} is not among the outputs"
@@ -248,7 +250,9 @@ class NormOperands:
         desc = self._desc
         because = f"{name} is not among the outputs" if desc.has_affine else "has_affine is False"
         present = present and desc.has_affine
-        return Operand(name, desc.element, desc.input_shape[1:2], "[C]", output, present, because, vector=False)
+        return Operand(
+            name, desc.element, desc.input_shape[1:2], "[C]", output, present, because, vector=False
+        )
 
 
 def normalize_norm_fields(desc: Any) -> None:
@@ -265,7 +269,9 @@ def normalize_norm_fields(desc: Any) -> None:
         object.__setattr__(desc, "input_shape", tuple(operator.index(extent) for extent in desc.input_shape))
     except TypeError:
         name = type(desc).__name__
-        raise InvalidProblem(f"{name}: input_shape is {desc.input_shape!r}, want a sequence of ints") from None
+        raise InvalidProblem(
+            f"{name}: input_shape is {desc.input_shape!r}, want a sequence of ints"
+        ) from None
 
 
 def stats_element(desc: NormProblem) -> ElementKind:
@@ -386,7 +392,8 @@ def _onchip(shape: Geometry, variant: Variant, device: Device, scalars: Scalars)
     else:
         block = min(threads, -(-shape.elements // (32 * vector * packs)) * 32)
         grid, span = blocks_for(shape.groups), block * vector
-    return Recipe((Launch("normalize", grid, (block, 1, 1), scalars | _walk(shape, span)),))
+    shared = tuning["shared_packs"] * block * vector * shape.itemsize
+    return Recipe((Launch("normalize", grid, (block, 1, 1), scalars | _walk(shape, span), shared),))
 
 
 def _tile(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) -> Recipe:

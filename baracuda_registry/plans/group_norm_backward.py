@@ -184,7 +184,9 @@ def normalize_outputs(desc: Any) -> None:
     if outputs is None:
         outputs = OUTPUTS if desc.has_affine else OUTPUTS[:1]
     if isinstance(outputs, str) or not all(isinstance(name, str) for name in outputs):
-        raise InvalidProblem(f"{type(desc).__name__}: outputs is {outputs!r}, want a sequence of names among {OUTPUTS}")
+        raise InvalidProblem(
+            f"{type(desc).__name__}: outputs is {outputs!r}, want a sequence of names among {OUTPUTS}"
+        )
     object.__setattr__(desc, "outputs", tuple(sorted(outputs, key=lambda name: (*OUTPUTS, name).index(name))))
 
 

@@ -179,7 +179,9 @@ def block_of_rows(rows: int, padded: int, values: int, threads: int) -> dict[str
     return {"rows_per_block": count, "lanes": lanes}
 
 
-def _tile_launch(desc: LpPool1dDescriptor, tuning: Mapping[str, int], values: dict[str, int | float]) -> Launch:
+def _tile_launch(
+    desc: LpPool1dDescriptor, tuning: Mapping[str, int], values: dict[str, int | float]
+) -> Launch:
     """Tiles of outputs whose inputs fill the tile; several rows a block where a row is shorter."""
     chunk, places, threads = tuning["chunk"], tuning["values"], tuning["threads_pool"]
     tile = max(1, min(desc.output_length, (places - chunk - desc.window) // desc.step + 1))

@@ -118,7 +118,9 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
         self.run(stream, workspace, args)
 
 
-def _tile_launch(desc: LpPool1dDescriptor, tuning: Mapping[str, int], values: dict[str, int | float]) -> Launch:
+def _tile_launch(
+    desc: LpPool1dDescriptor, tuning: Mapping[str, int], values: dict[str, int | float]
+) -> Launch:
     """Tiles of inputs whose windows fill the tile; several rows a block where a row has fewer."""
     chunk, places, threads = tuning["chunk"], tuning["values"], tuning["threads_gradient"]
     spare = places - chunk - -(-desc.window // desc.step) - 2

@@ -17,14 +17,20 @@ _TABLE = "codegen/families/normalization.py"
 _TYPES: tuple[tuple[ElementKind, ElementKind | None], ...] = tuple(
     (element, aux)
     for element in FLOATING
-    for aux in ((None, ElementKind.F32) if element.accumulator is ElementKind.F32 and element.itemsize < 4 else (None,))
+    for aux in (
+        (None, ElementKind.F32)
+        if element.accumulator is ElementKind.F32 and element.itemsize < 4
+        else (None,)
+    )
 )
 
 
 def _guarantee(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
     """Arithmetic and sums in acc(T), every sum in a fixed order."""
     acc = element.accumulator
-    return PrecisionGuarantee(MathPrecision(acc.value), acc, bit_stable_on_same_hardware=True, deterministic=True)
+    return PrecisionGuarantee(
+        MathPrecision(acc.value), acc, bit_stable_on_same_hardware=True, deterministic=True
+    )
 
 
 def _host_guarantee(_: ElementKind, __: ElementKind | None) -> PrecisionGuarantee:
@@ -105,7 +111,12 @@ _NORMALIZE_SPLIT = _parameters(
 
 def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
     wide = 16 // element.itemsize
-    return (*_forward_onchip(wide), *_forward_tile(wide), *_forward_reread(wide, element), *_forward_split(wide, element))
+    return (
+        *_forward_onchip(wide),
+        *_forward_tile(wide),
+        *_forward_reread(wide, element),
+        *_forward_split(wide, element),
+    )
 
 
 def _forward_onchip(wide: int) -> Iterator[Design]:
@@ -121,7 +132,7 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
             kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 256, 8 // packs + 1),),
             rank=rank,
             rank_rules=(small, few),
-            tuning={"vector": wide, "packs": packs, "groups_per_block": 8, "straddle": 1},
+            tuning={"vector": wide, "packs": packs, "shared_packs": 0, "groups_per_block": 8, "straddle": 1},
             constraints=(
                 *_aligned_groups(wide),
                 _ONE_GROUP,
@@ -130,11 +141,11 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
             alignment=16,
         )
     double = wide == 2
-    for packs, min_blocks, straddle, rank in (
-        (2, 3, 1, 20),
-        (5, 2, 1, 21),
-        (10, 1 if double else 2, 0, 22),
-        (20, 1, 1, 23),
+    for packs, shared, min_blocks, straddle, rank in (
+        (2, 0, 3, 1, 20),
+        (5, 0, 2, 1, 21),
+        (10, 0, 1 if double else 2, 0, 22),
+        (20, 12, 2, 1, 23),
     ):
         rules: tuple[RankRule, ...] = ()
         if packs < 10:
@@ -144,18 +155,28 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
                 RankRule((Constraint("groups", "lt", 264),), rank),
                 RankRule((Constraint("group_packs", "gt", 256 * packs),), 30),
             )
+        elif packs == 10:
+            # With part of a group in shared memory half as many threads hold it, and twice as many blocks overlap.
+            rules = (RankRule((Constraint("group_packs", "gt", 256 * packs),), 24),)
+        place = f"{shared} of them in shared memory" if shared else "all in registers"
         yield Design(
             name=f"block_p{packs}_v{wide}",
             template="group_norm_onchip.cu.j2",
-            summary=f"one block holds a group in registers, {packs} 16-byte packs a thread",
+            summary=f"one block holds a group, {packs} 16-byte packs a thread, {place}",
             kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 512, min_blocks),),
             rank=rank,
             rank_rules=rules,
-            tuning={"vector": wide, "packs": packs, "groups_per_block": 1, "straddle": straddle},
+            tuning={
+                "vector": wide,
+                "packs": packs,
+                "shared_packs": shared,
+                "groups_per_block": 1,
+                "straddle": straddle,
+            },
             constraints=(
                 *(_aligned_groups(wide) if straddle else _whole_packs(wide, "spatial", _ALIGNED_ROW)),
                 _ONE_GROUP,
-                Constraint("group_packs", "le", 512 * packs, "a group must fit a block's registers"),
+                Constraint("group_packs", "le", 512 * packs, "a block must hold a group"),
             ),
             alignment=16,
         )
@@ -165,8 +186,11 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
         summary="one block holds a group in registers, 20 elements a thread",
         kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 512, 1 if wide == 2 else 2),),
         rank=40,
-        tuning={"vector": 1, "packs": 20, "groups_per_block": 1, "straddle": 0},
-        constraints=(_ONE_GROUP, Constraint("group_elements", "le", 512 * 20, "a group must fit a block's registers")),
+        tuning={"vector": 1, "packs": 20, "shared_packs": 0, "groups_per_block": 1, "straddle": 0},
+        constraints=(
+            _ONE_GROUP,
+            Constraint("group_elements", "le", 512 * 20, "a group must fit a block's registers"),
+        ),
     )
 
 
@@ -177,7 +201,14 @@ def _forward_tile(wide: int) -> Iterator[Design]:
             name=f"tile_h{held}_v{wide}",
             template="group_norm_tile.cu.j2",
             summary=f"one block takes many small groups through shared memory, {held} elements a lane",
-            kernels=(Kernel("normalize", _NORMALIZE_TILE, 256, (3 if wide == 2 else 4) if held == 8 else (1 if wide == 2 else 2)),),
+            kernels=(
+                Kernel(
+                    "normalize",
+                    _NORMALIZE_TILE,
+                    256,
+                    (3 if wide == 2 else 4) if held == 8 else (1 if wide == 2 else 2),
+                ),
+            ),
             rank=rank,
             rank_rules=rules,
             tuning={"vector": wide, "held": held, "straddle": 0},
@@ -295,7 +326,13 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
             kernels=(Kernel("gradient", _GRADIENT_ONCHIP, 256, 2), *_AFFINE_KERNELS),
             rank=rank,
             rank_rules=rules,
-            tuning={"vector": wide, "packs": packs, "groups_per_block": 8, "shared_dy": 0, "affine_threads": _AFFINE_THREADS},
+            tuning={
+                "vector": wide,
+                "packs": packs,
+                "groups_per_block": 8,
+                "shared_dy": 0,
+                "affine_threads": _AFFINE_THREADS,
+            },
             constraints=(
                 *_whole_packs(wide, "spatial", _ALIGNED_ROW),
                 _ONE_GROUP,
@@ -328,7 +365,13 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
             kernels=(Kernel("gradient", _GRADIENT_ONCHIP, 512, min_blocks), *_AFFINE_KERNELS),
             rank=rank,
             rank_rules=rules,
-            tuning={"vector": wide, "packs": packs, "groups_per_block": 1, "shared_dy": shared_dy, "affine_threads": _AFFINE_THREADS},
+            tuning={
+                "vector": wide,
+                "packs": packs,
+                "groups_per_block": 1,
+                "shared_dy": shared_dy,
+                "affine_threads": _AFFINE_THREADS,
+            },
             constraints=(
                 *_whole_packs(wide, "spatial", _ALIGNED_ROW),
                 _ONE_GROUP,
@@ -411,7 +454,10 @@ def _backward_any_size(wide: int, element: ElementKind) -> Iterator[Design]:
             ),
             rank=70 + step,
             tuning=tuning,
-            constraints=(*constraints, Constraint("channels", "le", 2**31 - 1, "channels are divided in 32 bits")),
+            constraints=(
+                *constraints,
+                Constraint("channels", "le", 2**31 - 1, "channels are divided in 32 bits"),
+            ),
             alignment=alignment,
         )
 

@@ -34,12 +34,16 @@ _TILE_BYTES = 32768
 def _accumulated(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
     """Arithmetic and sums in acc(T), in a fixed order."""
     acc = element.accumulator
-    return PrecisionGuarantee(MathPrecision(acc.value), acc, bit_stable_on_same_hardware=True, deterministic=True)
+    return PrecisionGuarantee(
+        MathPrecision(acc.value), acc, bit_stable_on_same_hardware=True, deterministic=True
+    )
 
 
 def _on_host(_: ElementKind, __: ElementKind | None) -> PrecisionGuarantee:
     """NumPy computes every type in float64."""
-    return PrecisionGuarantee(MathPrecision.F64, ElementKind.F64, bit_stable_on_same_hardware=True, deterministic=True)
+    return PrecisionGuarantee(
+        MathPrecision.F64, ElementKind.F64, bit_stable_on_same_hardware=True, deterministic=True
+    )
 
 
 def _power_constraints(power: int) -> tuple[Constraint, ...]:
@@ -154,7 +158,10 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                         *_fast_power_constraints(element, power),
                         Constraint("window", "ge", chunk, "a window must reach over the end of a chunk"),
                         Constraint(
-                            "window", "le", _TILE_BYTES // element.accumulator.itemsize // 2, "tiles hold whole windows"
+                            "window",
+                            "le",
+                            _TILE_BYTES // element.accumulator.itemsize // 2,
+                            "tiles hold whole windows",
                         ),
                         Constraint("stride", "le", 256, "the gaps between windows are read too"),
                     ),
@@ -225,7 +232,9 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                     name=f"tile{chunk}_{name}_v1",
                     template="lp_pool1d_backward_tile.cu.j2",
                     summary=f"coefficients of a tile in shared memory, sums of windows from sums of chunks of {chunk}",
-                    kernels=(Kernel("gradient", (*_BACKWARD, *_TILE, *_divisor("stride")), _THREADS, blocks),),
+                    kernels=(
+                        Kernel("gradient", (*_BACKWARD, *_TILE, *_divisor("stride")), _THREADS, blocks),
+                    ),
                     rank=rank,
                     tuning={
                         "power": power,
