@@ -145,7 +145,7 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
         (2, 0, 3, 1, 20),
         (5, 0, 2, 1, 21),
         (10, 0, 1 if double else 2, 0, 22),
-        (20, 12, 2, 1, 23),
+        (20, 13, 1 if double else 2, 1, 23),
     ):
         rules: tuple[RankRule, ...] = ()
         if packs < 10:
