@@ -164,14 +164,17 @@ class CudaRuntime:
         return loaded[1]
 
     def allow_shared(self, kernel: int, shared_bytes: int, device: Device) -> None:
-        """Opt in to more than 48 KiB of dynamic shared memory."""
+        """Opt in to more than 48 KiB of dynamic shared memory: all that the kernel's static part leaves."""
         if shared_bytes > 48 * 1024:
+            static = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel)
+            limit = device.shared_bytes_per_block - static
             attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             try:
-                driver.funcSetAttribute(kernel, attribute, device.shared_bytes_per_block)
-            except driver.CUDADriverError:
-                # A kernel with static shared memory has less left for the dynamic part.
-                driver.funcSetAttribute(kernel, attribute, shared_bytes)
+                driver.funcSetAttribute(kernel, attribute, max(limit, shared_bytes))
+            except driver.CUDADriverError as error:
+                raise LaunchError(
+                    f"{device.name} refuses {shared_bytes} bytes of dynamic shared memory beside {static} static ones: {error}"
+                ) from error
 
     def launch(self, launch: tuple[Any, ...], stream: int) -> None:
         """Enqueue a kernel.

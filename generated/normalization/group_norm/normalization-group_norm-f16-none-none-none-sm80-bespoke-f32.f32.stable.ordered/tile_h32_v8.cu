@@ -282,6 +282,8 @@ group_norm_f16_tile_h32_v8_normalize(
             from_acc(rstd, saved_rstd[first_group + group]);
         }
 
+        // Results replace the elements: not before every lane has read the origin.
+        __syncwarp();
         const normalizer_t normalizer{center, offset, rstd};
         const int first_channel = (first_of_sample + group) % groups_per_sample * channels_per_group;
         channel_walk_t<int> walk(channels_per_group > 1 ? fresh(lane) : 0, spatial);
