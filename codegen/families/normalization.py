@@ -145,7 +145,7 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
         (2, 0, 3, 1, 20),
         (5, 0, 2, 1, 21),
         (10, 0, 1 if double else 2, 0, 22),
-        (20, 13, 1 if double else 2, 1, 23),
+        (20, 13, 2 if wide == 4 else 1, 1, 23),
     ):
         rules: tuple[RankRule, ...] = ()
         if packs < 10:
@@ -155,9 +155,6 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
                 RankRule((Constraint("groups", "lt", 264),), rank),
                 RankRule((Constraint("group_packs", "gt", 256 * packs),), 30),
             )
-        elif packs == 10:
-            # With part of a group in shared memory half as many threads hold it, and twice as many blocks overlap.
-            rules = (RankRule((Constraint("group_packs", "gt", 256 * packs),), 24),)
         place = f"{shared} of them in shared memory" if shared else "all in registers"
         yield Design(
             name=f"block_p{packs}_v{wide}",

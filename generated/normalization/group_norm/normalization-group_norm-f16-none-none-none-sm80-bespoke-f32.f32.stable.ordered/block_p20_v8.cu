@@ -229,7 +229,7 @@ constexpr acc_t kScale = acc_t(1) / 16;  // of residuals before they are squared
 
 // A block reads a group once, keeps it as raw packs in registers and shared memory, and makes two passes over them: the mean, then
 // the residuals, whose own mean corrects it.  The first element is the origin, so that a constant group is exact.
-extern "C" __global__ void __launch_bounds__(512, 2)
+extern "C" __global__ void __launch_bounds__(512, 1)
 group_norm_f16_block_p20_v8_normalize(
     const elem_t* x,
     elem_t* y,
