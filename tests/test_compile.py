@@ -20,6 +20,9 @@ from baracuda_registry.errors import InvalidProblem
 
 ROOT = Path(__file__).parent.parent
 TABLE = registry()
+MAIN = ("sm_90", "sm_90a")
+SPILL_BUDGET = 32
+"""Bytes a thread on architectures for which nothing was tuned: a word or two, outside the loops that move data."""
 
 
 def _sample(parts: int, part: int) -> list[Job]:
@@ -48,8 +51,9 @@ def test_every_variant_compiles_clean(part: int) -> None:
         assert set(made.resources) == {entry.symbol for entry in job.variant.entries}
         for symbol, used in made.resources.items():
             assert 0 < used.registers <= 255, symbol
-            assert used.spill_store_bytes == 0, f"{symbol} spills on {job.architecture}"
-            assert used.stack_bytes == 0, f"{symbol} uses local memory on {job.architecture}"
+            budget = 0 if job.architecture in MAIN else SPILL_BUDGET
+            assert used.spill_store_bytes <= budget, f"{symbol} spills on {job.architecture}"
+            assert used.stack_bytes <= budget, f"{symbol} uses local memory on {job.architecture}"
             assert used.shared_bytes <= 48 * 1024, symbol
     assert len(report(results)) == sum(len(made.resources) for _, made in results)
 
