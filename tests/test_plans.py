@@ -470,3 +470,36 @@ def test_a_plan_keeps_no_array_alive(sample: Sample, backend: Any) -> None:
     kept = weakref.ref(args)
     del args
     assert kept() is None
+
+
+@pytest.mark.parametrize("element", FLOATS, ids=lambda e: e.value)
+def test_three_stage_workspace_is_the_seeds(element: ElementKind) -> None:
+    """Exactly 2·N·G values of acc(T), and `max_workspace_bytes` picks among the designs."""
+    device = br.Device.named("H200")
+    for shape, groups in (((2, 8, 4, 4), 4), ((7, 30, 5), 3), ((3, 64, 56, 56), 32)):
+        desc = br.GroupNormBackwardDescriptor(input_shape=shape, num_groups=groups, element=element)
+        pin = br.PlanPreference(variant="three_stage_v1")
+        pinned = br.GroupNormBackwardPlan.select(None, desc, pin, device=device)
+        exact = 2 * shape[0] * groups * element.accumulator.itemsize
+        assert pinned.workspace_size == exact
+        limited = br.PlanPreference(max_workspace_bytes=exact)
+        chosen = br.GroupNormBackwardPlan.select(None, desc, limited, device=device)
+        assert chosen.workspace_size <= exact
+        with pytest.raises(NoVariant, match="max_workspace_bytes"):
+            none = br.PlanPreference(max_workspace_bytes=exact - 1)
+            br.GroupNormBackwardPlan.select(None, desc, none, device=device)
+
+
+def test_the_scatter_form_only_when_pinned_and_labelled_as_it_is() -> None:
+    device = br.Device.named("H200")
+    desc = br.LpPool1dDescriptor(batch=2, channels=3, l_in=16, window=4, stride=2, p=2.0, element="bf16")
+    assert br.LpPool1dBackwardPlan.select(None, desc, device=device).precision_guarantee.deterministic
+    pinned = br.LpPool1dBackwardPlan.select(
+        None, desc, br.PlanPreference(variant="scatter_v1"), device=device
+    )
+    guarantee = pinned.precision_guarantee
+    assert not guarantee.deterministic
+    assert not guarantee.bit_stable_on_same_hardware
+    with pytest.raises(NoVariant, match="require_deterministic"):
+        strict = br.PlanPreference(variant="scatter_v1", require_deterministic=True)
+        br.LpPool1dBackwardPlan.select(None, desc, strict, device=device)
