@@ -485,8 +485,8 @@ def test_three_stage_workspace_is_the_seeds(element: ElementKind) -> None:
         limited = br.PlanPreference(max_workspace_bytes=exact)
         chosen = br.GroupNormBackwardPlan.select(None, desc, limited, device=device)
         assert chosen.workspace_size <= exact
+        none = br.PlanPreference(max_workspace_bytes=exact - 1)
         with pytest.raises(NoVariant, match="max_workspace_bytes"):
-            none = br.PlanPreference(max_workspace_bytes=exact - 1)
             br.GroupNormBackwardPlan.select(None, desc, none, device=device)
 
 
@@ -500,6 +500,6 @@ def test_the_scatter_form_only_when_pinned_and_labelled_as_it_is() -> None:
     guarantee = pinned.precision_guarantee
     assert not guarantee.deterministic
     assert not guarantee.bit_stable_on_same_hardware
+    strict = br.PlanPreference(variant="scatter_v1", require_deterministic=True)
     with pytest.raises(NoVariant, match="require_deterministic"):
-        strict = br.PlanPreference(variant="scatter_v1", require_deterministic=True)
         br.LpPool1dBackwardPlan.select(None, desc, strict, device=device)

@@ -273,8 +273,12 @@ class Work:
         return Launch("gradient", blocks_for(units), (threads, 1, 1), scalars)
 
     def group_sums(self) -> tuple[str, int]:
-        """The buffer of the groups' sums, 2·N·G accumulators."""
-        return ("group_sums", 2 * self.shape.groups * self.accumulator_bytes if self.wants_dx else 0)
+        """The buffer of the groups' sums, 2·N·G accumulators.
+
+        It is there without dx too: a misaligned call chooses again within the workspace that was announced, and what
+        fits must not depend on the outputs, or their bits would.
+        """
+        return ("group_sums", 2 * self.shape.groups * self.accumulator_bytes)
 
 
 # The launches of each algorithm -----------------------------------------------------------------------------------
