@@ -46,7 +46,7 @@ POOL_SHAPES = (
     (2, 0, 8, 2, 2, False),
 )
 
-POOL_EXPONENTS = (1.0, 2.0, 3.0, 0.5, 1.5, 2.7, 7.0)
+POOL_EXPONENTS = (1.0, 2.0, 3.0, 0.5, 1.1, 2.7, 7.0)
 
 NORM_SHAPES = (
     # input_shape, num_groups
@@ -98,7 +98,10 @@ SHAPES: dict[br.OpCategory, tuple[Any, ...]] = {
     br.OpCategory.Quantization: QUANT_SHAPES,
 }
 
-POOL_DATA = ("normal", "huge", "denormal", "zeros", "mixed_specials")
+POOL_DATA = ("normal", "huge", "large", "small", "denormal", "zeros", "mixed_specials")
+
+# Of the largest exponent: where powers are in range but their exponents, times p, need more digits than acc(T) has.
+FRACTIONS = {"huge": 1.0, "large": 0.3, "small": -0.3}
 
 
 def kinds(data_kinds: tuple[str, ...], turn: int, at_once: int = 1) -> tuple[str, ...]:
@@ -132,8 +135,8 @@ def _plan(plan: Any, desc: Any, variant: Variant, backend: Any) -> Any | None:
 
 
 def _data(kind: str, shape: tuple[int, ...], element: ElementKind, seed: int) -> Array:
-    if kind == "huge":
-        return data.huge(shape, element, seed)
+    if kind in FRACTIONS:
+        return data.huge(shape, element, seed, fraction=FRACTIONS[kind])
     result: Array = getattr(data, kind)(shape, element, seed)
     return result
 

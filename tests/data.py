@@ -56,7 +56,7 @@ def huge(shape: Shape, element: object, seed: int = 0, *, fraction: float = 1.0)
     """Values of both signs in the top binade of T, the largest finite number among them.
 
     With `fraction` < 1, in the binade of that fraction of the top exponent: with 0.5 squares are still about
-    representable.
+    representable, a negative one makes small numbers.
     """
     fmt = format_of(element)
     rng = np.random.default_rng(seed)

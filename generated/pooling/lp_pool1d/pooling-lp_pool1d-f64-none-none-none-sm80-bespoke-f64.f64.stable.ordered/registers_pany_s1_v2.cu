@@ -117,9 +117,12 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     const acc_t n = rint(whole);
     result.exponent = static_cast<int>(n);
     const acc_t rest = a - n;
-    const acc_t f = rest + b;
-    const acc_t part = f - rest;
-    const acc_t f_lo = ((rest - (f - part)) + (b - part)) + (a_lo + b_lo);
+    const acc_t sum = rest + b;
+    const acc_t part = sum - rest;
+    const acc_t sum_lo = ((rest - (sum - part)) + (b - part)) + (a_lo + b_lo);
+    // A large a has an a_lo far above the last digit of f: only after this sum is f_lo small enough for first order.
+    const acc_t f = sum + sum_lo;
+    const acc_t f_lo = (sum - f) + sum_lo;
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e42fefa39efp-1;
     constexpr acc_t ln2_lo = 0x1.abc9e3b39803fp-56;
