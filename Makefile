@@ -49,8 +49,8 @@ format: $(READY) ## rewrite sources in ruff's format
 	$(PYTHON) -m ruff check --fix .
 
 test-gpu: $(READY) ## every test on the GPU, with compute-sanitizer where it is installed
-	$(PYTHON) -m pytest -m gpu -n $(GPU_WORKERS) tests/test_kernels.py tests/test_plans.py
-	$(PYTHON) -m pytest -m "gpu or sanitizer" --ignore tests/test_kernels.py --ignore tests/test_plans.py
+	$(PYTHON) -m pytest -m "(gpu or sanitizer) and not alone" -n $(GPU_WORKERS) --dist loadgroup
+	$(PYTHON) -m pytest -m "gpu and alone"
 
 compile-all: $(READY) ## compile every variant for every architecture it names, into $(OUT)
 	$(PYTHON) -m baracuda_registry compile -o $(OUT)

@@ -21,7 +21,16 @@ os.environ.setdefault(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """GPU tests need a GPU: where one was asked for and there is none, they fail at set-up, not silently skip."""
+    """GPU tests need a GPU: where one was asked for and there is none, they fail at set-up, not silently skip.
+
+    The longest ones start first: the workers then end together.
+    """
+    long = [
+        item
+        for item in items
+        if item.get_closest_marker("sanitizer") or item.get_closest_marker("xdist_group")
+    ]
+    items[:] = long + [item for item in items if item not in set(long)]
     for item in items:
         if item.get_closest_marker("gpu") and not cuda_available():
             item.add_marker(pytest.mark.usefixtures("_require_gpu"))

@@ -19,6 +19,7 @@ from .oracles import quantize as quantize_oracle
 from .samples import FLOATS, SAMPLES, Sample, arrays_for, select
 
 pytestmark = pytest.mark.gpu
+giant = pytest.mark.xdist_group("giant")  # one at a time: each takes many gigabytes
 samples = pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
 
 
@@ -66,6 +67,7 @@ def test_streams(sample: Sample, cuda: Any) -> None:
         )
 
 
+@pytest.mark.alone
 @samples
 def test_run_is_asynchronous_and_on_the_given_stream(sample: Sample, cuda: Any) -> None:
     """Behind a kernel that spins for a while, `run` returns at once and its outputs are still poisoned."""
@@ -91,6 +93,7 @@ def test_run_is_asynchronous_and_on_the_given_stream(sample: Sample, cuda: Any) 
     assert _outputs(cuda, plan, arrays) == wanted
 
 
+@pytest.mark.alone
 @samples
 def test_run_allocates_nothing(sample: Sample, cuda: Any) -> None:
     plan = select(sample, cuda)
@@ -284,6 +287,7 @@ def _windows(count: int, size: int = 4096) -> list[int]:
     return [s for s in (0, count // 2, 2**31 - size // 2, count - size) if 0 <= s <= count - size]
 
 
+@giant
 def test_pool_past_2_31(cuda: Any) -> None:
     l_in = 2**31 + 101
     for window, stride, p in ((4, 4, 2.0), (3, 2, 1.0)):
@@ -320,6 +324,7 @@ def test_pool_past_2_31(cuda: Any) -> None:
         _free(cuda)
 
 
+@giant
 @pytest.mark.parametrize(("shape", "groups"), [((1, 1, 2**31 + 104), 1), ((3, 2, 2**28, 2), 2)])
 def test_norm_past_2_31(shape: tuple[int, ...], groups: int, cuda: Any) -> None:
     cupy = cuda.cupy
@@ -379,6 +384,7 @@ def test_norm_past_2_31(shape: tuple[int, ...], groups: int, cuda: Any) -> None:
     _free(cuda)
 
 
+@giant
 def test_quantize_past_2_31(cuda: Any) -> None:
     cupy = cuda.cupy
     outer, axis, group = 2**17 + 3, 16384, 128
