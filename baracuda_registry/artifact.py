@@ -107,6 +107,8 @@ def _artifact(manifest: Manifest, variant: Variant, architecture: str) -> Artifa
         cubin, record = entry
         try:
             resources = _resources_from(record["resources"])
+            if not all(kernel.symbol in resources for kernel in variant.entries):
+                raise KeyError("a kernel without its resources")
             return Artifact(cubin, architecture, "cache", resources, tuple(record["warnings"]))
         except (KeyError, TypeError):
             pass

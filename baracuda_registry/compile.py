@@ -68,6 +68,8 @@ def compile_source(
     """
     nvrtc = _nvrtc()
     flags = [f"--gpu-architecture={architecture}", *options, "--ptxas-options=-v", f"-I{header_directory()}"]
+    if nvrtc.getVersion() >= (12, 9):
+        flags.append("--no-cache")  # a hit in NVRTC's own cache has no assembler's report in its log
     if int(architecture.removeprefix("sm_").rstrip("af")) not in nvrtc.getSupportedArchs():
         raise CompileError(f"NVRTC {compiler_version()} does not compile for {architecture}", sku=sku)
     program = nvrtc.createProgram(source, name, [], [])

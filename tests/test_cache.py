@@ -88,6 +88,28 @@ def test_record_of_another_form_is_a_miss(cache_dir: Path, one: tuple[Manifest, 
     assert artifact(*one, "sm_90").origin == "compiled"
 
 
+def test_record_without_a_kernel_is_a_miss(cache_dir: Path, one: tuple[Manifest, Variant]) -> None:
+    artifact(*one, "sm_90")
+    victim = next(path for path in entries(cache_dir) if path.suffix == ".json")
+    record = json.loads(victim.read_text())
+    record["resources"].popitem()
+    victim.write_text(json.dumps(record))
+    again = artifact(*one, "sm_90")
+    assert again.origin == "compiled"
+    assert {entry.symbol for entry in one[1].entries} == set(again.resources)
+
+
+def test_report_is_complete_though_the_compiler_has_seen_the_source(
+    cache_dir: Path, one: tuple[Manifest, Variant]
+) -> None:
+    """NVRTC keeps a cache of its own, whose hits have an empty log."""
+    artifact(*one, "sm_90")
+    shutil.rmtree(cache_dir)
+    again = artifact(*one, "sm_90")
+    assert again.origin == "compiled"
+    assert {entry.symbol for entry in one[1].entries} == set(again.resources)
+
+
 def test_directory_that_cannot_be_written(
     tmp_path: Path,
     one: tuple[Manifest, Variant],

@@ -51,9 +51,9 @@ def test_streams(sample: Sample, cuda: Any) -> None:
     wanted = _expected(cuda, plan)
     stream = cuda.cupy.cuda.Stream(non_blocking=True)
     for given in (stream, stream.ptr, _Protocol(stream.ptr)):
-        arrays = arrays_for(cuda, plan)
+        arrays, space = arrays_for(cuda, plan), cuda.workspace(plan.workspace_size)
         cuda.synchronize()
-        plan.run(given, cuda.workspace(plan.workspace_size), plan.arguments_type(**arrays))
+        plan.run(given, space, plan.arguments_type(**arrays))
         stream.synchronize()
         assert _outputs(cuda, plan, arrays) == wanted
     with stream:
