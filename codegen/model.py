@@ -43,12 +43,14 @@ class Kernel:
         parameters: in signature order.
         threads: most threads a block it is launched with (`__launch_bounds__`).
         min_blocks: blocks an SM that the register budget must allow, 0 = no demand.
+        cluster: blocks of a thread-block cluster.
     """
 
     role: str
     parameters: tuple[Parameter, ...]
     threads: int
     min_blocks: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,9 @@ def render_source(
     def signature(role: str) -> str:
         kernel = kernels[role]
         bounds = f"{kernel.threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{kernel.threads}"
+        cluster = f" __cluster_dims__({kernel.cluster}, 1, 1)" if kernel.cluster > 1 else ""
         parameters = ",\n    ".join(f"{p.ctype} {p.name}" for p in kernel.parameters)
-        return f'extern "C" __global__ void __launch_bounds__({bounds})\n{symbol(role)}(\n    {parameters})'
+        return f'extern "C" __global__ void __launch_bounds__({bounds}){cluster}\n{symbol(role)}(\n    {parameters})'
 
     text = env.get_template(design.template).render(
         op=op_name,
@@ -178,8 +179,10 @@ def _variant(
 
 
 def _with_threads(design: Design) -> Mapping[str, int]:
-    """Tuning as the launch recipe reads it: the design's own, and `threads_<role>` of each kernel."""
-    return {**design.tuning, **{f"threads_{kernel.role}": kernel.threads for kernel in design.kernels}}
+    """Tuning as the launch recipe reads it: the design's own, `threads_<role>` and `cluster_<role>` of each kernel."""
+    threads = {f"threads_{kernel.role}": kernel.threads for kernel in design.kernels}
+    clusters = {f"cluster_{kernel.role}": kernel.cluster for kernel in design.kernels if kernel.cluster > 1}
+    return {**design.tuning, **threads, **clusters}
 
 
 def _host_variant(op: Op, element: ElementKind, aux: ElementKind | None) -> Variant:

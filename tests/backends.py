@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,16 +47,21 @@ class CpuRuntime:
         library = self._libraries.get(variant.source)
         if library is None:
             library = self._libraries[variant.source] = cuda_on_cpu.build([manifest.root / variant.source])
-        return {entry.symbol: (library, entry) for entry in variant.entries}
+        return {
+            entry.symbol: (library, entry, (variant.tuning.get(f"cluster_{entry.role}", 1), 1, 1))
+            for entry in variant.entries
+        }
 
     def allow_shared(self, kernel: Any, shared_bytes: int, device: Device) -> None:
         assert shared_bytes <= device.shared_bytes_per_block
 
     def launch(self, launch: tuple[Any, ...], stream: int) -> None:
-        (library, entry), gx, gy, gz, bx, by, bz, shared_bytes, parameters = launch
+        (library, entry, cluster), gx, gy, gz, bx, by, bz, shared_bytes, parameters = launch
         params = (ctypes.c_void_p * len(entry.parameters)).from_address(parameters)
         self.launches += 1
-        library.launch(entry.symbol, (gx, gy, gz), (bx, by, bz), shared_bytes, params, seed=self.seed)
+        library.launch(
+            entry.symbol, (gx, gy, gz), (bx, by, bz), shared_bytes, params, seed=self.seed, cluster=cluster
+        )
 
     def zero(self, pointer: int, nbytes: int, stream: int) -> None:
         ctypes.memset(pointer, 0, nbytes)
@@ -124,7 +130,9 @@ class CpuBackend(HostBackend):
     name = "cpu"
 
     def __init__(self, gpu: str = "H200") -> None:
-        super().__init__(Device.named(gpu).with_execution(CPU_EXECUTION))
+        # So few multiprocessors that persistent kernels go round more than once on the small problems of the tests.
+        small = replace(Device.named(gpu), sm_count=3)
+        super().__init__(small.with_execution(CPU_EXECUTION))
 
 
 class CudaBackend:
@@ -132,11 +140,14 @@ class CudaBackend:
 
     name = "cuda"
 
-    def __init__(self) -> None:
+    def __init__(self, sm_count: int | None = None) -> None:
+        """`sm_count`: plan for so many multiprocessors only, so that persistent kernels go round more often."""
         import cupy
 
         self.cupy = cupy
         self.device = Device.current()
+        if sm_count is not None:
+            self.device = replace(self.device, sm_count=sm_count)
         self._guards: list[tuple[Any, int, int]] = []
 
     def put(self, values: Array | None, offset_elements: int = 0) -> Any:

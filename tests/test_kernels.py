@@ -51,6 +51,8 @@ def test_generated_source_on_the_gpu(variant: Variant, cuda: Any) -> None:
     if not variant.sku.arch.runs_on(cuda.device.compute_capability):
         pytest.skip(f"{variant.sku.arch.name} does not run on {cuda.device.name}")
     assert cases.check(variant, cuda).runs > 0
+    if variant.sku.category is br.OpCategory.Normalization:
+        cases.check(variant, backends.CudaBackend(sm_count=3), cases.NORM_SHAPES[::2])
 
 
 def test_every_kind_has_a_plan() -> None:

@@ -22,6 +22,9 @@ from .descriptors import check_floating, check_integers, normalize_element_field
 MAX_BLOCKS = 2**31 - 1
 """Most blocks of one launch; kernels go on in steps of the grid where they need more."""
 
+RESERVED_SHARED_BYTES = 1024
+"""Shared memory that the driver takes of every block."""
+
 _TILE_BYTES = 16384
 _CHUNK_BYTES = 32768
 _MAX_CHUNKS = 512
@@ -313,6 +316,8 @@ def norm_signature(kind: NormalizationKind, desc: NormProblem) -> Signature:
 def norm_facts(desc: NormProblem) -> dict[str, Fact]:
     """Facts of the problem.
 
+    `group_stride` is the largest power of two up to 128 that divides the bytes of a group: threads that take groups next
+    to each other meet in as many banks of shared memory as it has words.
     `group_packs` counts the 16-byte vectors of a group; `run_packs` the same when every channel is padded to whole
     runs of lanes (see `run_lanes`), 0 where a channel is not whole vectors.
     """
@@ -328,6 +333,7 @@ def norm_facts(desc: NormProblem) -> dict[str, Fact]:
         "spatial": shape.spatial,
         "group_elements": shape.elements,
         "group_packs": -(-shape.elements // shape.wide),
+        "group_stride": math.gcd(shape.elements * shape.itemsize, 128),
         "run_packs": shape.channels_per_group * -(-packs // lanes) * lanes if whole else 0,
         "rows": shape.rows,
         "total": shape.total,
@@ -338,6 +344,22 @@ def norm_facts(desc: NormProblem) -> dict[str, Fact]:
 def run_lanes(packs: int) -> int:
     """Lanes that add up a run of a channel of this many packs: a power of two, 8 at most."""
     return min(8, power_of_two(packs))
+
+
+def resident_blocks(device: Device, threads: int, bound: int, shared_bytes: int) -> int:
+    """Blocks of a kernel that a multiprocessor holds at once, at least one.
+
+    `bound` is the most threads that the kernel is compiled for, whose registers fill the multiprocessor.
+    """
+    registers = device.registers_per_sm // bound * threads
+    return max(
+        1,
+        min(
+            device.threads_per_sm // threads,
+            device.registers_per_sm // registers,
+            device.shared_bytes_per_sm // (shared_bytes + RESERVED_SHARED_BYTES),
+        ),
+    )
 
 
 def power_of_two(value: int) -> int:
@@ -370,6 +392,14 @@ def tile_groups(shape: Geometry, teams: int, nbytes: int, device: Device) -> int
     return max(unit, -(-count // unit) * unit)
 
 
+def thread_groups(shape: Geometry, threads: int, device: Device) -> tuple[int, int]:
+    """Groups of a block of which a thread takes one, whole vectors in all, and threads; fewer where groups are few."""
+    unit = shape.wide // math.gcd(shape.elements, shape.wide)
+    count = min(threads, -(-shape.groups // (4 * device.sm_count)))
+    count = min(threads, -(-count // unit) * unit)
+    return count, -(-count // 32) * 32
+
+
 def _walk(shape: Geometry, elements: int) -> dict[str, int]:
     """Channels and elements by which a thread goes on when it steps over `elements` of a group."""
     if shape.channels_per_group == 1:
@@ -396,6 +426,23 @@ def _onchip(shape: Geometry, variant: Variant, device: Device, scalars: Scalars)
     return Recipe((Launch("normalize", grid, (block, 1, 1), scalars | _walk(shape, span), shared),))
 
 
+def _stream(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) -> Recipe:
+    """As many blocks, or clusters of them, as run at once, each from group to group."""
+    tuning: Mapping[str, int] = variant.tuning
+    vector, packs, cluster, most = (
+        tuning["vector"],
+        tuning["packs"],
+        tuning["cluster"],
+        tuning["threads_normalize"],
+    )
+    block = min(most, -(-shape.elements // (32 * vector * packs * cluster)) * 32)
+    shared = packs * block * VECTOR_BYTES + 3 * 32 * cluster * max(shape.itemsize, 4)
+    blocks = resident_blocks(device, block, most, shared)
+    grid = min(shape.groups, max(1, device.sm_count * blocks // cluster)) * cluster
+    scalars = scalars | _walk(shape, 32 * vector)
+    return Recipe((Launch("normalize", (grid, 1, 1), (block, 1, 1), scalars, shared),))
+
+
 def _tile(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) -> Recipe:
     """A block several small groups."""
     threads, held = variant.tuning["threads_normalize"], variant.tuning["held"]
@@ -406,6 +453,19 @@ def _tile(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) -
         blocks_for(-(-shape.groups // groups)),
         (threads, 1, 1),
         scalars | {"tile_groups": groups, "lanes": lanes},
+        groups * shape.elements * shape.itemsize,
+    )
+    return Recipe((launch,))
+
+
+def _thread(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) -> Recipe:
+    """A thread a group."""
+    groups, block = thread_groups(shape, variant.tuning["threads_normalize"], device)
+    launch = Launch(
+        "normalize",
+        blocks_for(-(-shape.groups // groups)),
+        (block, 1, 1),
+        scalars | {"tile_groups": groups},
         groups * shape.elements * shape.itemsize,
     )
     return Recipe((launch,))
@@ -443,7 +503,9 @@ def _split(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) 
 _RECIPES: dict[str, Callable[[Geometry, Variant, Device, Scalars], Recipe]] = {
     "warp": _onchip,
     "block": _onchip,
+    "stream": _stream,
     "tile": _tile,
+    "thread": _thread,
     "reread": _reread,
     "split": _split,
 }

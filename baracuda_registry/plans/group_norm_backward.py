@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -11,7 +12,7 @@ from ..device import Device
 from ..elements import ElementKind
 from ..errors import InvalidProblem
 from ..manifest import Variant
-from ..operands import Operand
+from ..operands import VECTOR_BYTES, Operand
 from ..recipe import Launch, Recipe, Zero
 from ..sku import NormalizationKind
 from .base import Plan, Signature
@@ -25,7 +26,9 @@ from .group_norm import (
     norm_signature,
     normalize_norm_fields,
     power_of_two,
+    resident_blocks,
     run_lanes,
+    thread_groups,
     tile_groups,
     validate_norm,
     warps_for,
@@ -224,10 +227,10 @@ class Work:
             "keep_sums": int(self.wants_affine),
         }
 
-    def affine(self, pieces: int = 1) -> Recipe:
-        """The launches that make dgamma and dbeta of `row_sums` [2][pieces·N][C], with their buffers."""
+    def affine(self, rows: int | None = None) -> Recipe:
+        """The launches that make dgamma and dbeta of `row_sums` [2][rows][C], with their buffers; a row a sample if None."""
         shape = self.shape
-        rows = pieces * shape.batch
+        rows = shape.batch if rows is None else rows
         columns = min(32, power_of_two(shape.channels))
         blocks = -(-shape.channels // columns)
         slices = min(-(-rows // _SLICE_ROWS), max(1, 4 * self.device.sm_count // blocks))
@@ -244,10 +247,17 @@ class Work:
             "slice_rows": slice_rows,
             "columns": columns,
         }
-        last = Launch("affine", blocks_for(blocks), (self.tuning["threads_affine"], 1, 1), scalars)
+
+        def threads(role: str, count: int) -> tuple[int, int, int]:
+            """Few enough that each has some rows: what they found is then added up by one warp."""
+            return (max(32, min(self.tuning[role], columns * power_of_two(-(-count // 4)))), 1, 1)
+
+        last = Launch(
+            "affine", blocks_for(blocks), threads("threads_affine", slices if slices > 1 else rows), scalars
+        )
         if slices == 1:
             return Recipe((last,), sizes)
-        first = Launch("slices", blocks_for(blocks * slices), (self.tuning["threads_slices"], 1, 1), scalars)
+        first = Launch("slices", blocks_for(blocks * slices), threads("threads_slices", slice_rows), scalars)
         return Recipe((first, last), sizes)
 
     def pieces(self) -> tuple[int, int]:
@@ -315,6 +325,38 @@ def _onchip(work: Work) -> Recipe:
     return Recipe((gradient, *affine.steps), affine.buffers)
 
 
+def _stream(work: Work) -> Recipe:
+    """As many blocks, or clusters of them, as run at once, each from group to group."""
+    shape, tuning, device = work.shape, work.tuning, work.device
+    vector, packs, cluster = tuning["vector"], tuning["packs"], tuning["cluster"]
+    row_packs = shape.spatial // vector
+    lanes = math.gcd(row_packs, 32)
+    runs = row_packs // lanes
+    teams = 32 // lanes
+    group_packs = shape.channels_per_group * row_packs
+    threads = min(tuning["threads_gradient"], -(-group_packs // (32 * packs * cluster)) * 32)
+    shared = 2 * packs * threads * VECTOR_BYTES
+    shared += (
+        4 * (32 * cluster + 1 + (shape.channels_per_group + threads // 32) * teams) * work.accumulator_bytes
+    )
+    blocks = resident_blocks(device, threads, tuning["threads_gradient"], shared)
+    grid = min(shape.groups, max(1, device.sm_count * blocks // cluster)) * cluster
+    scalars = work.scalars | {
+        "lane_bits": lanes.bit_length() - 1,
+        "runs": runs,
+        "step_channels": teams // runs,
+        "step_runs": teams % runs,
+    }
+    gradient = Launch("gradient", (grid, 1, 1), (threads, 1, 1), scalars, shared)
+    if not tuning["queue"]:
+        affine = work.affine(cluster * shape.batch)
+        return Recipe((gradient, *affine.steps), affine.buffers)
+    row_sums = 2 * cluster * shape.rows * work.accumulator_bytes if work.wants_affine else 0
+    # The ticket of the next group, and of each place in a sample how many of its groups are done.
+    counters = 4 * (1 + shape.groups_per_sample)
+    return Recipe((Zero("counters"), gradient), (("counters", counters), ("row_sums", row_sums)))
+
+
 def _tile(work: Work) -> Recipe:
     """A block the rows of several small groups; then sums over samples."""
     shape = work.shape
@@ -335,6 +377,28 @@ def _tile(work: Work) -> Recipe:
     affine = work.affine()
     gradient = Launch("gradient", grid, (threads, 1, 1), scalars, sums + 2 * elements * shape.itemsize)
     return Recipe((gradient, *affine.steps), affine.buffers)
+
+
+def _thread(work: Work) -> Recipe:
+    """A thread a group; then sums over samples, or over blocks where a sample is one group."""
+    shape = work.shape
+    groups, block = thread_groups(shape, work.tuning["threads_gradient"], work.device)
+    elements = groups * shape.elements
+    blocks = -(-shape.groups // groups)
+    by_block = shape.groups_per_sample == 1
+    scalars = work.scalars | {
+        "tile_groups": groups,
+        "tile_elements": elements,
+        "by_block": int(by_block),
+    }
+    affine = work.affine(blocks if by_block else None)
+    gradient = Launch("gradient", blocks_for(blocks), (block, 1, 1), scalars, 2 * elements * shape.itemsize)
+    buffers = affine.buffers
+    if work.wants_affine:
+        # A misaligned call is served by a narrower variant within the same workspace: sums by block alone are too few.
+        (name, nbytes), *others = buffers
+        buffers = ((name, max(nbytes, work.group_sums()[1])), *others)
+    return Recipe((gradient, *affine.steps), buffers)
 
 
 def _reread(work: Work) -> Recipe:
@@ -379,7 +443,7 @@ def _split(work: Work) -> Recipe:
     }
     sums = Launch("sums", blocks_for(-(-pieces * shape.rows // (threads // lanes))), (threads, 1, 1), scalars)
     groups = Launch("groups", blocks_for(shape.groups), (tuning["threads_groups"], 1, 1), scalars)
-    affine = work.affine(pieces)
+    affine = work.affine(pieces * shape.batch)
     dx_steps = (groups, work.gradient_rows()) if work.wants_dx else ()
     row_sums = ("row_sums", 2 * pieces * shape.rows * work.accumulator_bytes)
     return Recipe((sums, *dx_steps, *affine.steps), (row_sums, affine.buffers[1], work.group_sums()))
@@ -388,7 +452,10 @@ def _split(work: Work) -> Recipe:
 _RECIPES: dict[str, Callable[[Work], Recipe]] = {
     "warp": _onchip,
     "block": _onchip,
+    "stream": _stream,
+    "queue": _stream,
     "tile": _tile,
+    "thread": _thread,
     "reread": _reread,
     "three": _three_stage,
     "split": _split,

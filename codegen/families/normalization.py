@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from baracuda_registry.constraint import Constraint
 from baracuda_registry.elements import FLOATING, ElementKind, MathPrecision
 from baracuda_registry.manifest import RankRule
-from baracuda_registry.sku import NormalizationKind, OpCategory, PrecisionGuarantee
+from baracuda_registry.sku import ArchSku, NormalizationKind, OpCategory, PrecisionGuarantee
 
 from ..model import Design, Kernel, Op, Parameter
 
@@ -90,6 +90,10 @@ _NORMALIZE_TILE = _parameters(
     f"{_TENSORS}, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements,"
     "acc_t inverse_elements, acc_t eps, int tile_groups, int lanes"
 )
+_NORMALIZE_THREAD = _parameters(
+    f"{_TENSORS}, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements,"
+    "acc_t inverse_elements, acc_t eps, int tile_groups"
+)
 _TILE_LIMITS = (
     Constraint("channels", "le", 2**30, "channels of a tile are counted in 32 bits"),
     Constraint("groups", "le", 2**31 - 1, "a block takes at least one group"),
@@ -113,7 +117,9 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
     wide = 16 // element.itemsize
     return (
         *_forward_onchip(wide),
+        *_forward_stream(wide),
         *_forward_tile(wide),
+        *_forward_thread(wide),
         *_forward_reread(wide, element),
         *_forward_split(wide, element),
     )
@@ -145,7 +151,7 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
         (2, 0, 3, 1, 20),
         (5, 0, 2, 1, 21),
         (10, 0, 1 if double else 2, 0, 22),
-        (20, 13, 2 if wide == 4 else 1, 1, 23),
+        (20, 13, 2 if wide == 4 else 1, 1, 23 if wide < 8 else 25),
     ):
         rules: tuple[RankRule, ...] = ()
         if packs < 10:
@@ -191,6 +197,38 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
     )
 
 
+def _forward_stream(wide: int) -> Iterator[Design]:
+    """Persistent designs for groups that fill a multiprocessor or several: the next one is on its way."""
+    packs, threads = (28, 512) if wide == 2 else (14, 1024)
+    for cluster in (1, 2, 4, 8):
+        tier = f"cluster{cluster}_" if cluster > 1 else ""
+        who = f"the {cluster} blocks of a cluster hold" if cluster > 1 else "one block holds"
+        yield Design(
+            name=f"stream_{tier}p{packs}_v{wide}",
+            template="group_norm_stream.cu.j2",
+            summary=f"{who} group after group in shared memory, {packs} 16-byte packs a thread",
+            kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, threads, 1, cluster),),
+            rank=23 + cluster,
+            rank_rules=_few_groups(cluster),
+            tuning={"vector": wide, "packs": packs, "cluster": cluster, "straddle": 1},
+            constraints=(
+                *_aligned_groups(wide),
+                _ONE_GROUP,
+                Constraint("group_packs", "le", threads * packs * cluster, "shared memory must hold a group"),
+            ),
+            alignment=16,
+            arch=ArchSku.Sm90a if cluster > 1 else ArchSku.Sm80,
+        )
+
+
+def _few_groups(cluster: int) -> tuple[RankRule, ...]:
+    """Groups fewer than multiprocessors are shared by clusters that keep more of these busy."""
+    if cluster == 1:
+        return ()
+    few = Constraint("groups", "le", 132 // cluster)
+    return (RankRule((few, Constraint("group_packs", "ge", 2048)), 20 - cluster),)
+
+
 def _forward_tile(wide: int) -> Iterator[Design]:
     """Designs for small groups: any length, whole vectors all the same."""
     for held, rank, rules in ((8, 25, (RankRule((Constraint("group_packs", "lt", 32),), 5),)), (32, 29, ())):
@@ -215,6 +253,29 @@ def _forward_tile(wide: int) -> Iterator[Design]:
             ),
             alignment=16,
         )
+
+
+_THREAD_LIMITS = (
+    Constraint("group_elements", "le", 256, "one thread goes over a group"),
+    Constraint("group_stride", "le", 16, "threads of a warp must meet in few banks of shared memory"),
+    *_TILE_LIMITS,
+)
+_THREAD_RANKS = (RankRule((Constraint("groups", "ge", 32768), Constraint("group_elements", "le", 128)), 4),)
+
+
+def _forward_thread(wide: int) -> Iterator[Design]:
+    """For very many tiny groups."""
+    yield Design(
+        name=f"thread_v{wide}",
+        template="group_norm_thread.cu.j2",
+        summary="one thread a tiny group, which its block copies through shared memory with many others",
+        kernels=(Kernel("normalize", _NORMALIZE_THREAD, 256, 4),),
+        rank=31,
+        rank_rules=_THREAD_RANKS,
+        tuning={"vector": wide, "straddle": 0},
+        constraints=_THREAD_LIMITS,
+        alignment=16,
+    )
 
 
 def _forward_reread(wide: int, element: ElementKind) -> Iterator[Design]:
@@ -272,9 +333,21 @@ _GRADIENT_ONCHIP = _parameters(
     f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
     "acc_t inverse_elements, int lane_bits, int runs, int step_channels, int step_runs, int channel_bits, int keep_sums"
 )
+_STREAM_SCALARS = (
+    "long long groups, int groups_per_sample, int channels_per_group, int spatial, acc_t inverse_elements,"
+    "int lane_bits, int runs, int step_channels, int step_runs, int keep_sums"
+)
+_GRADIENT_STREAM = _parameters(f"{_BACKWARD}, out sum row_sums, {_STREAM_SCALARS}")
+_GRADIENT_QUEUE = _parameters(
+    f"{_BACKWARD}, out dgamma, out dbeta, sum row_sums, int* counters, {_STREAM_SCALARS}"
+)
 _GRADIENT_TILE = _parameters(
     f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
     "acc_t inverse_elements, int tile_groups, int tile_elements, int sums_bytes, int lanes, int keep_sums"
+)
+_GRADIENT_THREAD = _parameters(
+    f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
+    "acc_t inverse_elements, int tile_groups, int tile_elements, int by_block, int keep_sums"
 )
 _GRADIENT_REREAD = _parameters(
     f"{_BACKWARD}, out sum row_sums, {_GROUPS}, long long channels_per_group, long long spatial,"
@@ -304,7 +377,13 @@ _SUMS_OF_GROUPS = _parameters(
 
 def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
     wide = 16 // element.itemsize
-    return (*_backward_onchip(wide), *_backward_tile(wide), *_backward_any_size(wide, element))
+    return (
+        *_backward_onchip(wide),
+        *_backward_stream(wide),
+        *_backward_tile(wide),
+        *_backward_thread(wide),
+        *_backward_any_size(wide, element),
+    )
 
 
 def _backward_onchip(wide: int) -> Iterator[Design]:
@@ -338,22 +417,16 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
             alignment=16,
         )
     double = wide == 2
-    for packs, min_blocks, shared_dy, rank in (
-        (2, 2, 0, 20),
-        (5, 1 if double else 2, 0, 21),
-        (10, 1, 0, 22),
-        (16 if double else 20, 1, 1, 23),
-    ):
+    widths: tuple[tuple[int, int, int, int], ...] = ((2, 2, 0, 20), (5, 1 if double else 2, 0, 21))
+    if double:
+        widths += ((16, 1, 1, 22),)
+    for packs, min_blocks, shared_dy, rank in widths:
         rules = ()
         if packs < 5:
             rules = (
                 RankRule((Constraint("groups", "lt", 264),), rank),
                 RankRule((Constraint("run_packs", "gt", 256 * packs),), 30),
             )
-        elif packs == 10:
-            # More than 256 threads of 128 registers are alone on a multiprocessor; with dy in shared memory half as
-            # many hold the same group, and two blocks overlap.
-            rules = (RankRule((Constraint("run_packs", "gt", 256 * packs),), 24),)
         place = "x in registers and dy in shared memory" if shared_dy else "both in registers"
         yield Design(
             name=f"block_p{packs}_v{wide}",
@@ -375,6 +448,49 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
                 Constraint("run_packs", "le", 512 * packs, "a group must fit a block's registers"),
             ),
             alignment=16,
+        )
+
+
+def _backward_stream(wide: int) -> Iterator[Design]:
+    """Persistent designs: a group's dy and x in shared memory, the next one's on their way."""
+    # The same shared memory; a queue needs some more registers a thread.  It pays where a block takes many groups.
+    many = RankRule((Constraint("groups", "ge", 2048), Constraint("group_packs", "ge", 1024)), 19)
+    most, threads = (14, 512) if wide == 2 else (7, 1024)
+    for packs, cluster, queue in (
+        (most // 2, 1, 0),
+        (most, 1, 0),
+        (most, 1, 1),
+        (most, 2, 1),
+        (most, 4, 1),
+        (most, 8, 1),
+    ):
+        if queue and wide != 2:
+            packs, threads = 8, 896
+        tier = f"cluster{cluster}_" if cluster > 1 else ""
+        who = f"the {cluster} blocks of a cluster hold" if cluster > 1 else "one block holds"
+        how = "handed out by a counter" if queue else "in equal shares"
+        gradient = Kernel("gradient", _GRADIENT_QUEUE if queue else _GRADIENT_STREAM, threads, 1, cluster)
+        yield Design(
+            name=f"{'queue' if queue else 'stream'}_{tier}p{packs}_v{wide}",
+            template="group_norm_backward_stream.cu.j2",
+            summary=f"{who} dy and x of group after group, {how}, in shared memory, {packs} 16-byte packs a thread",
+            kernels=(gradient,) if queue else (gradient, *_AFFINE_KERNELS),
+            rank=23 + cluster + queue if packs == most or queue else 29,
+            rank_rules=(*_few_groups(cluster), *((many,) if queue and cluster == 1 else ())),
+            tuning={
+                "vector": wide,
+                "packs": packs,
+                "cluster": cluster,
+                "queue": queue,
+                "affine_threads": _AFFINE_THREADS,
+            },
+            constraints=(
+                *_whole_packs(wide, "spatial", _ALIGNED_ROW),
+                _ONE_GROUP,
+                Constraint("group_packs", "le", threads * packs * cluster, "shared memory must hold a group"),
+            ),
+            alignment=16,
+            arch=ArchSku.Sm90a if cluster > 1 else ArchSku.Sm80,
         )
 
 
@@ -401,6 +517,21 @@ def _backward_tile(wide: int) -> Iterator[Design]:
             ),
             alignment=16,
         )
+
+
+def _backward_thread(wide: int) -> Iterator[Design]:
+    """For very many tiny groups."""
+    yield Design(
+        name=f"thread_v{wide}",
+        template="group_norm_backward_thread.cu.j2",
+        summary="one thread a tiny group, which its block copies through shared memory with many others",
+        kernels=(Kernel("gradient", _GRADIENT_THREAD, 256, 4), *_AFFINE_KERNELS),
+        rank=31,
+        rank_rules=_THREAD_RANKS,
+        tuning={"vector": wide, "affine_threads": _AFFINE_THREADS},
+        constraints=_THREAD_LIMITS,
+        alignment=16,
+    )
 
 
 def _backward_any_size(wide: int, element: ElementKind) -> Iterator[Design]:

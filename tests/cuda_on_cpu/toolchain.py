@@ -96,6 +96,7 @@ def entry_names(source: str) -> list[str]:
     names = []
     for match in _ENTRY.finditer(_COMMENT.sub(" ", source)):
         rest = _without_calls_of(match["rest"], "__launch_bounds__")
+        rest = _without_calls_of(rest, "__cluster_dims__")
         if found := re.match(r"\s*(?:\w+\s+)*?void\s+(\w+)\s*\(", rest):
             names.append(found[1])
     return list(dict.fromkeys(names))

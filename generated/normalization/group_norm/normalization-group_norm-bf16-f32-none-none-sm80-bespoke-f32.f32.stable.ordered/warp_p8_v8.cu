@@ -101,6 +101,45 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
+
+// The values of a vector in acc_t.
+struct values_t {
+    acc_t lane[kVector];
+};
+
+// Two 16-bit numbers of a word at a time.
+__device__ __forceinline__ values_t unpack(const vector_t& vector) {
+    unsigned word[kVector / 2];
+    memcpy(word, &vector, sizeof(word));
+    values_t values;
+#pragma unroll
+    for (int i = 0; i < kVector / 2; ++i) {
+        values.lane[2 * i] = __uint_as_float(word[i] << 16);
+        values.lane[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+    }
+    return values;
+}
+
+__device__ __forceinline__ vector_t pack(const values_t& values) {
+    unsigned word[kVector / 2];
+#pragma unroll
+    for (int i = 0; i < kVector / 2; ++i) {
+        const auto pair = __floats2bfloat162_rn(values.lane[2 * i], values.lane[2 * i + 1]);
+        memcpy(word + i, &pair, sizeof(pair));
+    }
+    vector_t vector;
+    memcpy(&vector, word, sizeof(vector));
+    return vector;
+}
+
+// A vector from shared memory, in one access.
+__device__ __forceinline__ vector_t load_shared(const vector_t* address) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(address);
+    vector_t vector;
+    memcpy(&vector, &bits, sizeof(vector));
+    return vector;
+}
+
 // The bits of a vector.  The compiler is kept from converting once for all passes and holding on to the results, which
 // for 16-bit types would take twice the registers.
 struct packed_t {
@@ -129,7 +168,9 @@ __device__ __forceinline__ packed_t load_packed(const elem_t* address) {
 
 // The same number, of which the compiler does not know it: what was computed from it once is computed again rather than
 // held in registers between passes.
-__device__ __forceinline__ int fresh(int value) {
+template <typename T>
+__device__ __forceinline__ T fresh(T value) {
+    static_assert(sizeof(T) == 4, "one register");
 #if defined(__CUDA_ARCH__)
     asm volatile("" : "+r"(value));
 #endif
@@ -157,14 +198,16 @@ struct channel_walk_t {
     }
 };
 
-// y = (x - mean) * rstd * gamma + beta, with the mean in two parts: a float alone is too coarse for mean >> deviation.
+// y = (x - mean) * rstd * gamma + beta: deviations of 16-bit data are no smaller than their spacing, for which a float is
+// fine enough.
 struct normalizer_t {
-    acc_t center;
-    acc_t offset;
+    acc_t mean;
     acc_t rstd;
 
+    __device__ __forceinline__ normalizer_t(acc_t center, acc_t offset, acc_t rstd) : mean(center + offset), rstd(rstd) {}
+
     __device__ __forceinline__ acc_t operator()(acc_t value, acc_t scale, acc_t shift) const {
-        return ((value - center) - offset) * scale + shift;
+        return (value - mean) * scale + shift;
     }
 };
 
@@ -189,24 +232,57 @@ __device__ __forceinline__ void normalize_pack(
     long long left
 ) {
     const affine_t affine(gamma, beta, channel, normalizer.rstd);
+    values_t result = unpack(values);
     if (!kStraddle || gamma == nullptr || left >= kVector) {
 #pragma unroll
-        for (int i = 0; i < kVector; ++i)
-            from_acc(normalizer(to_acc(values.lane[i]), affine.scale, affine.shift), values.lane[i]);
-        return;
-    }
-    const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
+        for (int i = 0; i < kVector; ++i) result.lane[i] = normalizer(result.lane[i], affine.scale, affine.shift);
+    } else {
+        const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-        const acc_t scale = i < left ? affine.scale : next.scale;
-        const acc_t shift = i < left ? affine.shift : next.shift;
-        from_acc(normalizer(to_acc(values.lane[i]), scale, shift), values.lane[i]);
+        for (int i = 0; i < kVector; ++i) {
+            const acc_t scale = i < left ? affine.scale : next.scale;
+            const acc_t shift = i < left ? affine.shift : next.shift;
+            result.lane[i] = normalizer(result.lane[i], scale, shift);
+        }
     }
+    values = pack(result);
 }
 
 constexpr int kPacks = 8;
 constexpr int kSums = kVector < 2 ? kVector : 2;  // independent sums a thread
 constexpr acc_t kScale = acc_t(1) / 16;  // of residuals before they are squared, against overflow of the sum
+
+// Adds the distances of a pack's values from the origin.  The pack is added up first: equal numbers, a power of two of
+// them, without rounding, so that the sum of a constant group is 0.
+__device__ __forceinline__ void add_distances(const vector_t& vector, acc_t origin, acc_t& sum) {
+    values_t values = unpack(vector);
+    sum += tree_sum(values.lane) - kVector * origin;
+}
+
+// Adds the residuals of a pack's values and their squares, both scaled by kScale.
+__device__ __forceinline__ void add_residuals(
+    const vector_t& vector, acc_t center, acc_t (&residual)[kSums], acc_t (&square)[kSums]
+) {
+    const values_t values = unpack(vector);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+        const acc_t scaled = values.lane[i] * kScale - center * kScale;
+        residual[i % kSums] += scaled;
+        square[i % kSums] += scaled * scaled;
+    }
+}
+
+struct statistics_t {
+    acc_t left;  // mean of the residuals
+    acc_t rstd;
+};
+
+// From the group's sums of residuals and of squares.
+__device__ __forceinline__ statistics_t statistics_of(acc_t residual, acc_t square, acc_t inverse_elements, acc_t eps) {
+    const acc_t left = residual * (inverse_elements / kScale);
+    const acc_t variance = square * (inverse_elements / (kScale * kScale)) - left * left;
+    return {left, 1 / sqrt((variance < 0 ? acc_t(0) : variance) + eps)};
+}
 
 }  // namespace
 
@@ -243,15 +319,10 @@ group_norm_bf16_f32_warp_p8_v8_normalize(
     const acc_t origin = to_acc(x[base]);
 
     first = fresh(first);
-    acc_t sum[kSums] = {};
+    acc_t total[1] = {0};
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-        if (first + k * span >= elements) continue;
-        const vector_t values = raw[k].unpack();
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) sum[i % kSums] += to_acc(values.lane[i]) - origin;
-    }
-    acc_t total[1] = {tree_sum(sum)};
+    for (int k = 0; k < kPacks; ++k)
+        if (first + k * span < elements) add_distances(raw[k].unpack(), origin, total[0]);
     total[0] = warp_sum(total[0]);
     const acc_t center = origin + total[0] * inverse_elements;
 
@@ -260,27 +331,18 @@ group_norm_bf16_f32_warp_p8_v8_normalize(
     acc_t square[kSums] = {};
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-        if (first + k * span >= elements) continue;
-        const vector_t values = raw[k].unpack();
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) {
-            const acc_t deviation = to_acc(values.lane[i]) - center;
-            residual[i % kSums] += deviation;
-            square[i % kSums] += (deviation * kScale) * (deviation * kScale);
-        }
+        if (first + k * span < elements) add_residuals(raw[k].unpack(), center, residual, square);
     }
     acc_t moments[2] = {tree_sum(residual), tree_sum(square)};
     moments[0] = warp_sum(moments[0]);
     moments[1] = warp_sum(moments[1]);
-    const acc_t left = moments[0] * inverse_elements;
-    const acc_t variance = moments[1] * (inverse_elements / (kScale * kScale)) - left * left;
-    const acc_t rstd = 1 / sqrt((variance < 0 ? acc_t(0) : variance) + eps);
+    const statistics_t statistics = statistics_of(moments[0], moments[1], inverse_elements, eps);
     if (rank == 0) {
-        from_acc(center + left, saved_mean[group]);
-        from_acc(rstd, saved_rstd[group]);
+        from_acc(center + statistics.left, saved_mean[group]);
+        from_acc(statistics.rstd, saved_rstd[group]);
     }
 
-    const normalizer_t normalizer{center, left, rstd};
+    const normalizer_t normalizer{center, statistics.left, statistics.rstd};
     const int first_channel = static_cast<int>(group) % groups_per_sample * channels_per_group;
     const elem_t* group_gamma = gamma == nullptr ? nullptr : gamma + first_channel;
     const elem_t* group_beta = gamma == nullptr ? nullptr : beta + first_channel;

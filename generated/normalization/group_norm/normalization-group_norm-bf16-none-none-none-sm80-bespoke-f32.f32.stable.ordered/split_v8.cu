@@ -100,6 +100,45 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
+
+// The values of a vector in acc_t.
+struct values_t {
+    acc_t lane[kVector];
+};
+
+// Two 16-bit numbers of a word at a time.
+__device__ __forceinline__ values_t unpack(const vector_t& vector) {
+    unsigned word[kVector / 2];
+    memcpy(word, &vector, sizeof(word));
+    values_t values;
+#pragma unroll
+    for (int i = 0; i < kVector / 2; ++i) {
+        values.lane[2 * i] = __uint_as_float(word[i] << 16);
+        values.lane[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+    }
+    return values;
+}
+
+__device__ __forceinline__ vector_t pack(const values_t& values) {
+    unsigned word[kVector / 2];
+#pragma unroll
+    for (int i = 0; i < kVector / 2; ++i) {
+        const auto pair = __floats2bfloat162_rn(values.lane[2 * i], values.lane[2 * i + 1]);
+        memcpy(word + i, &pair, sizeof(pair));
+    }
+    vector_t vector;
+    memcpy(&vector, word, sizeof(vector));
+    return vector;
+}
+
+// A vector from shared memory, in one access.
+__device__ __forceinline__ vector_t load_shared(const vector_t* address) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(address);
+    vector_t vector;
+    memcpy(&vector, &bits, sizeof(vector));
+    return vector;
+}
+
 constexpr int kPacks = 4;
 
 // Moments of a set, after Chan, Golub & LeVeque 1983.  The mean is shift + offset, where shift is one of the data, so
@@ -230,14 +269,16 @@ struct channel_walk_t {
     }
 };
 
-// y = (x - mean) * rstd * gamma + beta, with the mean in two parts: a float alone is too coarse for mean >> deviation.
+// y = (x - mean) * rstd * gamma + beta: deviations of 16-bit data are no smaller than their spacing, for which a float is
+// fine enough.
 struct normalizer_t {
-    acc_t center;
-    acc_t offset;
+    acc_t mean;
     acc_t rstd;
 
+    __device__ __forceinline__ normalizer_t(acc_t center, acc_t offset, acc_t rstd) : mean(center + offset), rstd(rstd) {}
+
     __device__ __forceinline__ acc_t operator()(acc_t value, acc_t scale, acc_t shift) const {
-        return ((value - center) - offset) * scale + shift;
+        return (value - mean) * scale + shift;
     }
 };
 
@@ -262,19 +303,20 @@ __device__ __forceinline__ void normalize_pack(
     long long left
 ) {
     const affine_t affine(gamma, beta, channel, normalizer.rstd);
+    values_t result = unpack(values);
     if (!kStraddle || gamma == nullptr || left >= kVector) {
 #pragma unroll
-        for (int i = 0; i < kVector; ++i)
-            from_acc(normalizer(to_acc(values.lane[i]), affine.scale, affine.shift), values.lane[i]);
-        return;
-    }
-    const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
+        for (int i = 0; i < kVector; ++i) result.lane[i] = normalizer(result.lane[i], affine.scale, affine.shift);
+    } else {
+        const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-        const acc_t scale = i < left ? affine.scale : next.scale;
-        const acc_t shift = i < left ? affine.shift : next.shift;
-        from_acc(normalizer(to_acc(values.lane[i]), scale, shift), values.lane[i]);
+        for (int i = 0; i < kVector; ++i) {
+            const acc_t scale = i < left ? affine.scale : next.scale;
+            const acc_t shift = i < left ? affine.shift : next.shift;
+            result.lane[i] = normalizer(result.lane[i], scale, shift);
+        }
     }
+    values = pack(result);
 }
 
 }  // namespace

@@ -97,6 +97,26 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     store_pack<elem_t, kVector>(address, values);
 }
 
+
+// The values of a vector in acc_t.
+struct values_t {
+    acc_t lane[kVector];
+};
+
+__device__ __forceinline__ values_t unpack(const vector_t& vector) {
+    values_t values;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) values.lane[i] = to_acc(vector.lane[i]);
+    return values;
+}
+
+__device__ __forceinline__ vector_t pack(const values_t& values) {
+    vector_t vector;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) from_acc(values.lane[i], vector.lane[i]);
+    return vector;
+}
+
 constexpr int kPacks = 8;
 
 // Moments of a set, after Chan, Golub & LeVeque 1983.  The mean is shift + offset, where shift is one of the data, so
@@ -227,14 +247,16 @@ struct channel_walk_t {
     }
 };
 
-// y = (x - mean) * rstd * gamma + beta, with the mean in two parts: a float alone is too coarse for mean >> deviation.
+// y = (x - mean) * rstd * gamma + beta: deviations of 16-bit data are no smaller than their spacing, for which a float is
+// fine enough.
 struct normalizer_t {
-    acc_t center;
-    acc_t offset;
+    acc_t mean;
     acc_t rstd;
 
+    __device__ __forceinline__ normalizer_t(acc_t center, acc_t offset, acc_t rstd) : mean(center + offset), rstd(rstd) {}
+
     __device__ __forceinline__ acc_t operator()(acc_t value, acc_t scale, acc_t shift) const {
-        return ((value - center) - offset) * scale + shift;
+        return (value - mean) * scale + shift;
     }
 };
 
@@ -259,19 +281,20 @@ __device__ __forceinline__ void normalize_pack(
     long long left
 ) {
     const affine_t affine(gamma, beta, channel, normalizer.rstd);
+    values_t result = unpack(values);
     if (!kStraddle || gamma == nullptr || left >= kVector) {
 #pragma unroll
-        for (int i = 0; i < kVector; ++i)
-            from_acc(normalizer(to_acc(values.lane[i]), affine.scale, affine.shift), values.lane[i]);
-        return;
-    }
-    const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
+        for (int i = 0; i < kVector; ++i) result.lane[i] = normalizer(result.lane[i], affine.scale, affine.shift);
+    } else {
+        const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-        const acc_t scale = i < left ? affine.scale : next.scale;
-        const acc_t shift = i < left ? affine.shift : next.shift;
-        from_acc(normalizer(to_acc(values.lane[i]), scale, shift), values.lane[i]);
+        for (int i = 0; i < kVector; ++i) {
+            const acc_t scale = i < left ? affine.scale : next.scale;
+            const acc_t shift = i < left ? affine.shift : next.shift;
+            result.lane[i] = normalizer(result.lane[i], scale, shift);
+        }
     }
+    values = pack(result);
 }
 
 }  // namespace

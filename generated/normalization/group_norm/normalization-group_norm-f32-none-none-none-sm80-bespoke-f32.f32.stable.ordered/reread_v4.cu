@@ -97,6 +97,34 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
+
+// The values of a vector in acc_t.
+struct values_t {
+    acc_t lane[kVector];
+};
+
+__device__ __forceinline__ values_t unpack(const vector_t& vector) {
+    values_t values;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) values.lane[i] = to_acc(vector.lane[i]);
+    return values;
+}
+
+__device__ __forceinline__ vector_t pack(const values_t& values) {
+    vector_t vector;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) from_acc(values.lane[i], vector.lane[i]);
+    return vector;
+}
+
+// A vector from shared memory, in one access.
+__device__ __forceinline__ vector_t load_shared(const vector_t* address) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(address);
+    vector_t vector;
+    memcpy(&vector, &bits, sizeof(vector));
+    return vector;
+}
+
 constexpr int kPacks = 4;
 
 // Moments of a set, after Chan, Golub & LeVeque 1983.  The mean is shift + offset, where shift is one of the data, so
@@ -227,7 +255,7 @@ struct channel_walk_t {
     }
 };
 
-// y = (x - mean) * rstd * gamma + beta, with the mean in two parts: a float alone is too coarse for mean >> deviation.
+// y = (x - mean) * rstd * gamma + beta, with the mean in two parts: one number is too coarse for mean >> deviation.
 struct normalizer_t {
     acc_t center;
     acc_t offset;
@@ -259,19 +287,20 @@ __device__ __forceinline__ void normalize_pack(
     long long left
 ) {
     const affine_t affine(gamma, beta, channel, normalizer.rstd);
+    values_t result = unpack(values);
     if (!kStraddle || gamma == nullptr || left >= kVector) {
 #pragma unroll
-        for (int i = 0; i < kVector; ++i)
-            from_acc(normalizer(to_acc(values.lane[i]), affine.scale, affine.shift), values.lane[i]);
-        return;
-    }
-    const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
+        for (int i = 0; i < kVector; ++i) result.lane[i] = normalizer(result.lane[i], affine.scale, affine.shift);
+    } else {
+        const affine_t next(gamma, beta, channel + 1, normalizer.rstd);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-        const acc_t scale = i < left ? affine.scale : next.scale;
-        const acc_t shift = i < left ? affine.shift : next.shift;
-        from_acc(normalizer(to_acc(values.lane[i]), scale, shift), values.lane[i]);
+        for (int i = 0; i < kVector; ++i) {
+            const acc_t scale = i < left ? affine.scale : next.scale;
+            const acc_t shift = i < left ? affine.shift : next.shift;
+            result.lane[i] = normalizer(result.lane[i], scale, shift);
+        }
     }
+    values = pack(result);
 }
 
 }  // namespace

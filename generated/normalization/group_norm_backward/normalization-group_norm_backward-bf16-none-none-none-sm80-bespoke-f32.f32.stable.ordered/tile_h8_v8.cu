@@ -100,6 +100,45 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
+
+// The values of a vector in acc_t.
+struct values_t {
+    acc_t lane[kVector];
+};
+
+// Two 16-bit numbers of a word at a time.
+__device__ __forceinline__ values_t unpack(const vector_t& vector) {
+    unsigned word[kVector / 2];
+    memcpy(word, &vector, sizeof(word));
+    values_t values;
+#pragma unroll
+    for (int i = 0; i < kVector / 2; ++i) {
+        values.lane[2 * i] = __uint_as_float(word[i] << 16);
+        values.lane[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+    }
+    return values;
+}
+
+__device__ __forceinline__ vector_t pack(const values_t& values) {
+    unsigned word[kVector / 2];
+#pragma unroll
+    for (int i = 0; i < kVector / 2; ++i) {
+        const auto pair = __floats2bfloat162_rn(values.lane[2 * i], values.lane[2 * i + 1]);
+        memcpy(word + i, &pair, sizeof(pair));
+    }
+    vector_t vector;
+    memcpy(&vector, word, sizeof(vector));
+    return vector;
+}
+
+// A vector from shared memory, in one access.
+__device__ __forceinline__ vector_t load_shared(const vector_t* address) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(address);
+    vector_t vector;
+    memcpy(&vector, &bits, sizeof(vector));
+    return vector;
+}
+
 // Starts a 16-byte copy from global into shared memory.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
 #if defined(__CUDA_ARCH__)
@@ -107,6 +146,21 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
 #else
     for (int i = 0; i < 16; ++i) static_cast<char*>(shared)[i] = static_cast<const char*>(global)[i];
+#endif
+}
+
+// Makes one batch of the copies that this thread has started since the last batch.
+__device__ __forceinline__ void close_batch() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for all but the last `pending` batches of this thread.
+template <int pending>
+__device__ __forceinline__ void wait_batches() {
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 #endif
 }
 
@@ -119,26 +173,53 @@ __device__ __forceinline__ void wait_copies() {
 
 // The same number, of which the compiler does not know it: what was computed from it once is computed again rather than
 // held in registers between passes.
-__device__ __forceinline__ int fresh(int value) {
+template <typename T>
+__device__ __forceinline__ T fresh(T value) {
+    static_assert(sizeof(T) == 4, "one register");
 #if defined(__CUDA_ARCH__)
     asm volatile("" : "+r"(value));
 #endif
     return value;
 }
 
-// Normalised value: the saved statistics as they were stored.
+// The saved statistics as they were stored.  rstd is cut into a power of two and a factor: x - mean is scaled by the power
+// in the operation that subtracts, with no rounding of its own, so that products and sums of it stay in range; the factor
+// is left to who uses them.
 struct saved_t {
-    acc_t mean;
     acc_t rstd;
+    acc_t factor;  // rstd / power
+    acc_t power;
+    acc_t shift;  // -mean * power
 
-    __device__ __forceinline__ acc_t normalized(acc_t value) const { return (value - mean) * rstd; }
+    // (value - mean) * rstd / factor.
+    __device__ __forceinline__ acc_t scaled(acc_t value) const { return value * power + shift; }
 };
 
+__device__ __forceinline__ acc_t power_below(acc_t value) {
+    const int exponent = __float_as_int(value) & 0x7f800000;
+    return exponent == 0 || exponent == 0x7f800000 ? 1.0f : __int_as_float(exponent);
+}
+
 __device__ __forceinline__ saved_t saved_of(const stat_t* saved_mean, const stat_t* saved_rstd, long long group) {
-    return {to_acc(saved_mean[group]), to_acc(saved_rstd[group])};
+    const acc_t rstd = to_acc(saved_rstd[group]);
+    const acc_t power = power_below(rstd);
+    return {rstd, rstd / power, power, -to_acc(saved_mean[group]) * power};
 }
 
 constexpr int kSums = kVector < 2 ? kVector : 2;  // independent sums of each kind
+
+// Adds the terms of sum(dy) and sum(dy * xhat) / factor of one pack.
+__device__ __forceinline__ void accumulate(
+    const vector_t& upstream, const vector_t& value, const saved_t& saved, acc_t (&sums)[kSums], acc_t (&dots)[kSums]
+) {
+    const values_t gradient = unpack(upstream);
+    const values_t values = unpack(value);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+        sums[i % kSums] += gradient.lane[i];
+        dots[i % kSums] += gradient.lane[i] * saved.scaled(values.lane[i]);
+    }
+}
 
 // sum(dy) and sum(dy * xhat) of one pack.
 __device__ __forceinline__ void sum_pack(
@@ -146,35 +227,32 @@ __device__ __forceinline__ void sum_pack(
 ) {
     acc_t sums[kSums] = {};
     acc_t dots[kSums] = {};
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-        const acc_t gradient = to_acc(upstream.lane[i]);
-        sums[i % kSums] += gradient;
-        dots[i % kSums] += gradient * saved.normalized(to_acc(value.lane[i]));
-    }
+    accumulate(upstream, value, saved, sums, dots);
     sum = tree_sum(sums);
-    dot = tree_sum(dots);
+    dot = tree_sum(dots) * saved.factor;
 }
 
 // dx = rstd * (gamma * dy - A/M - xhat * B/M), with A and B the group's sums of gamma * dy and gamma * dy * xhat.
 struct gradient_t {
     saved_t saved;
     acc_t level;  // rstd * A/M
-    acc_t slope;  // rstd * B/M
+    acc_t slope;  // rstd * B/M * factor
 
     __device__ __forceinline__ gradient_t(const saved_t& statistics, acc_t a, acc_t b, acc_t inverse_elements)
         : saved(statistics),
           level(statistics.rstd * (a * inverse_elements)),
-          slope(statistics.rstd * (b * inverse_elements)) {}
+          slope(statistics.rstd * (b * inverse_elements) * statistics.factor) {}
 
-    // Overwrites the pack of dy with that of dx; `weight` is the channel's gamma.
-    __device__ __forceinline__ void apply(vector_t& upstream, const vector_t& value, acc_t weight) const {
+    // The pack of dx; `weight` is the channel's gamma.
+    __device__ __forceinline__ vector_t operator()(const vector_t& upstream, const vector_t& value, acc_t weight) const {
         const acc_t scale = saved.rstd * weight;
+        const values_t gradient = unpack(upstream);
+        const values_t values = unpack(value);
+        values_t result;
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) {
-            const acc_t constant = saved.normalized(to_acc(value.lane[i])) * slope + level;
-            from_acc(to_acc(upstream.lane[i]) * scale - constant, upstream.lane[i]);
-        }
+        for (int i = 0; i < kVector; ++i)
+            result.lane[i] = gradient.lane[i] * scale - (saved.scaled(values.lane[i]) * slope + level);
+        return pack(result);
     }
 };
 
@@ -234,7 +312,7 @@ constexpr int kHeld = 8;  // elements of a row that a lane holds, of dy and of x
 // The part of a row, S elements of one channel, that a lane holds.
 struct row_t {
     acc_t upstream[kHeld];
-    acc_t normalized[kHeld];
+    acc_t scaled[kHeld];
 
     __device__ __forceinline__ row_t(
         const elem_t* dy, const elem_t* x, int lane, int lanes, int spatial, const saved_t& saved
@@ -242,10 +320,10 @@ struct row_t {
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
             upstream[i] = 0;
-            normalized[i] = 0;
+            scaled[i] = 0;
             if (lane + i * lanes < spatial) {
                 upstream[i] = to_acc(dy[lane + i * lanes]);
-                normalized[i] = saved.normalized(to_acc(x[lane + i * lanes]));
+                scaled[i] = saved.scaled(to_acc(x[lane + i * lanes]));
             }
         }
     }
@@ -260,7 +338,7 @@ struct row_t {
     __device__ __forceinline__ acc_t dot() const {
         acc_t total = 0;
 #pragma unroll
-        for (int i = 0; i < kHeld; ++i) total += upstream[i] * normalized[i];
+        for (int i = 0; i < kHeld; ++i) total += upstream[i] * scaled[i];
         return total;
     }
 
@@ -273,7 +351,7 @@ struct row_t {
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) {
             if (lane + i * lanes < spatial) {
-                const acc_t constant = normalized[i] * gradient.slope + gradient.level;
+                const acc_t constant = scaled[i] * gradient.slope + gradient.level;
                 from_acc(upstream[i] * scale - constant, dy[lane + i * lanes]);
             }
         }
@@ -333,7 +411,7 @@ group_norm_backward_bf16_tile_h8_v8_gradient(
         const int length = first + team < row_count ? spatial : 0;
         const row_t held(upstream + row * spatial, values + row * spatial, lane, lanes, length, saved);
         const acc_t sum = run_sum(held.sum(), lanes);
-        const acc_t dot = run_sum(held.dot(), lanes);
+        const acc_t dot = run_sum(held.dot(), lanes) * saved.factor;
         if (length == 0) continue;
         if (lane == 0 && keep_sums) {
             row_sums[first_row + row] = sum;

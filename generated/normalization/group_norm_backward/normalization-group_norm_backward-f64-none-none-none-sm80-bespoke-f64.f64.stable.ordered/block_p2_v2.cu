@@ -97,6 +97,34 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
+
+// The values of a vector in acc_t.
+struct values_t {
+    acc_t lane[kVector];
+};
+
+__device__ __forceinline__ values_t unpack(const vector_t& vector) {
+    values_t values;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) values.lane[i] = to_acc(vector.lane[i]);
+    return values;
+}
+
+__device__ __forceinline__ vector_t pack(const values_t& values) {
+    vector_t vector;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) from_acc(values.lane[i], vector.lane[i]);
+    return vector;
+}
+
+// A vector from shared memory, in one access.
+__device__ __forceinline__ vector_t load_shared(const vector_t* address) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(address);
+    vector_t vector;
+    memcpy(&vector, &bits, sizeof(vector));
+    return vector;
+}
+
 // The bits of a vector.  The compiler is kept from converting once for all passes and holding on to the results, which
 // for 16-bit types would take twice the registers.
 struct packed_t {
@@ -125,26 +153,53 @@ __device__ __forceinline__ packed_t load_packed(const elem_t* address) {
 
 // The same number, of which the compiler does not know it: what was computed from it once is computed again rather than
 // held in registers between passes.
-__device__ __forceinline__ int fresh(int value) {
+template <typename T>
+__device__ __forceinline__ T fresh(T value) {
+    static_assert(sizeof(T) == 4, "one register");
 #if defined(__CUDA_ARCH__)
     asm volatile("" : "+r"(value));
 #endif
     return value;
 }
 
-// Normalised value: the saved statistics as they were stored.
+// The saved statistics as they were stored.  rstd is cut into a power of two and a factor: x - mean is scaled by the power
+// in the operation that subtracts, with no rounding of its own, so that products and sums of it stay in range; the factor
+// is left to who uses them.
 struct saved_t {
-    acc_t mean;
     acc_t rstd;
+    acc_t factor;  // rstd / power
+    acc_t power;
+    acc_t shift;  // -mean * power
 
-    __device__ __forceinline__ acc_t normalized(acc_t value) const { return (value - mean) * rstd; }
+    // (value - mean) * rstd / factor.
+    __device__ __forceinline__ acc_t scaled(acc_t value) const { return value * power + shift; }
 };
 
+__device__ __forceinline__ acc_t power_below(acc_t value) {
+    const int exponent = __double2hiint(value) & 0x7ff00000;
+    return exponent == 0 || exponent == 0x7ff00000 ? 1.0 : __hiloint2double(exponent, 0);
+}
+
 __device__ __forceinline__ saved_t saved_of(const stat_t* saved_mean, const stat_t* saved_rstd, long long group) {
-    return {to_acc(saved_mean[group]), to_acc(saved_rstd[group])};
+    const acc_t rstd = to_acc(saved_rstd[group]);
+    const acc_t power = power_below(rstd);
+    return {rstd, rstd / power, power, -to_acc(saved_mean[group]) * power};
 }
 
 constexpr int kSums = kVector < 2 ? kVector : 2;  // independent sums of each kind
+
+// Adds the terms of sum(dy) and sum(dy * xhat) / factor of one pack.
+__device__ __forceinline__ void accumulate(
+    const vector_t& upstream, const vector_t& value, const saved_t& saved, acc_t (&sums)[kSums], acc_t (&dots)[kSums]
+) {
+    const values_t gradient = unpack(upstream);
+    const values_t values = unpack(value);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+        sums[i % kSums] += gradient.lane[i];
+        dots[i % kSums] += gradient.lane[i] * saved.scaled(values.lane[i]);
+    }
+}
 
 // sum(dy) and sum(dy * xhat) of one pack.
 __device__ __forceinline__ void sum_pack(
@@ -152,35 +207,32 @@ __device__ __forceinline__ void sum_pack(
 ) {
     acc_t sums[kSums] = {};
     acc_t dots[kSums] = {};
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-        const acc_t gradient = to_acc(upstream.lane[i]);
-        sums[i % kSums] += gradient;
-        dots[i % kSums] += gradient * saved.normalized(to_acc(value.lane[i]));
-    }
+    accumulate(upstream, value, saved, sums, dots);
     sum = tree_sum(sums);
-    dot = tree_sum(dots);
+    dot = tree_sum(dots) * saved.factor;
 }
 
 // dx = rstd * (gamma * dy - A/M - xhat * B/M), with A and B the group's sums of gamma * dy and gamma * dy * xhat.
 struct gradient_t {
     saved_t saved;
     acc_t level;  // rstd * A/M
-    acc_t slope;  // rstd * B/M
+    acc_t slope;  // rstd * B/M * factor
 
     __device__ __forceinline__ gradient_t(const saved_t& statistics, acc_t a, acc_t b, acc_t inverse_elements)
         : saved(statistics),
           level(statistics.rstd * (a * inverse_elements)),
-          slope(statistics.rstd * (b * inverse_elements)) {}
+          slope(statistics.rstd * (b * inverse_elements) * statistics.factor) {}
 
-    // Overwrites the pack of dy with that of dx; `weight` is the channel's gamma.
-    __device__ __forceinline__ void apply(vector_t& upstream, const vector_t& value, acc_t weight) const {
+    // The pack of dx; `weight` is the channel's gamma.
+    __device__ __forceinline__ vector_t operator()(const vector_t& upstream, const vector_t& value, acc_t weight) const {
         const acc_t scale = saved.rstd * weight;
+        const values_t gradient = unpack(upstream);
+        const values_t values = unpack(value);
+        values_t result;
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) {
-            const acc_t constant = saved.normalized(to_acc(value.lane[i])) * slope + level;
-            from_acc(to_acc(upstream.lane[i]) * scale - constant, upstream.lane[i]);
-        }
+        for (int i = 0; i < kVector; ++i)
+            result.lane[i] = gradient.lane[i] * scale - (saved.scaled(values.lane[i]) * slope + level);
+        return pack(result);
     }
 };
 
@@ -348,9 +400,9 @@ group_norm_backward_f64_block_p2_v2_gradient(
         if (inside >> k & 1) {
             const acc_t weight = gamma == nullptr ? acc_t(1) : to_acc(group_gamma[walk.channel]);
             const int first = ((walk.run << lane_bits) + within) * kVector;
-            vector_t result = upstream[k].unpack();
-            gradient.apply(result, value[k].unpack(), weight);
-            store_vector(dx + base + walk.channel * spatial + first, result);
+            store_vector(
+                dx + base + walk.channel * spatial + first,
+                gradient(upstream[k].unpack(), value[k].unpack(), weight));
         }
         walk.advance(step_channels, step_runs, runs);
     }
