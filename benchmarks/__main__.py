@@ -7,6 +7,7 @@ again: an interrupted run goes on where it was.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -33,12 +34,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--families", default="norm,pool,quant")
     made.add_argument("--dtypes", default=",".join(ITEM_BYTES))
     made.add_argument(
-        "--only",
+        "--match",
         default="",
         help="only cases in whose `op dtype shape parameters` this regular expression is found",
     )
     made.add_argument(
-        "--peers", default="eager,compile,liger", help="eager, compile, liger, or none; what is not installed is left out"
+        "--peers", type=peer_names, default="eager,compile,liger", help="eager, compile, liger, or none; what is not installed is left out"
     )  # fmt: skip
     made.add_argument("--variants", action="store_true", help="time every eligible variant too")
     made.add_argument(
@@ -70,18 +71,12 @@ def chosen(options: argparse.Namespace) -> list[Case]:
 
 
 def peer_names(text: str) -> tuple[str, ...]:
-    """Names in the results of the peers on the command line.
-
-    Raises:
-        ValueError: one that there is not.
-    """
-    from .peers import NAMES
-
+    """Names in the results of the peers on the command line."""
     wanted = [] if text == "none" else text.split(",")
     for name in wanted:
-        if name not in NAMES:
-            raise ValueError(f"--peers: {name!r} is none of {', '.join(NAMES)}")
-    return tuple(NAMES[name] for name in wanted)
+        if name not in results.PEERS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(results.PEERS)}")
+    return tuple(results.PEERS[name] for name in wanted)
 
 
 def store(report: Report, row: Row) -> None:
@@ -90,25 +85,38 @@ def store(report: Report, row: Row) -> None:
     report["failures"] = [old for old in report["failures"] if old["case"] != row["case"]]
 
 
+def store_failure(report: Report, failure: Row) -> None:
+    """Put a case that could not be measured into the report."""
+    report["failures"] = [old for old in report["failures"] if old["case"] != failure["case"]] + [failure]
+
+
 def main() -> int:
-    """Measure the chosen cases; 1 if a result is wrong or a case failed, 2 without a GPU."""
+    """Measure the chosen cases; 1 if a result is wrong or a case failed, 2 without a GPU or with a damaged file."""
     options = parser().parse_args()
     device = br.Device.current()
     if device.is_host:
         print("benchmarks need an NVIDIA GPU", file=sys.stderr)
         return 2
+    gpu = device.name.replace("NVIDIA ", "").replace(" ", "_").lower()
+    output = options.output or environment.ROOT / "benchmarks" / "results" / f"{gpu}-{options.suite}.json"
+    try:
+        report = results.load(output) if output.is_file() else results.new()
+    except results.ResultsError as error:
+        print(f"{error}; name another file with -o", file=sys.stderr)
+        return 2
+    return measure(options, device, report, output)
+
+
+def measure(options: argparse.Namespace, device: br.Device, report: Report, output: Path) -> int:
+    """Measure into a report, which is written after every case."""
     import torch
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from . import peers, problems, runner, timing
+    from . import host, peers, problems, timing
 
     started = time.perf_counter()
     console = Console(width=190, highlight=False)
-    names = peer_names(options.peers)
-    gpu = device.name.replace("NVIDIA ", "").replace(" ", "_").lower()
-    output = options.output or environment.ROOT / "benchmarks" / "results" / f"{gpu}-{options.suite}.json"
-    report = results.load(output) if output.is_file() else results.new()
     seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
     torch.manual_seed(seed)
     parameters = {
@@ -118,8 +126,8 @@ def main() -> int:
         "l2_multiple": problems.L2_MULTIPLE,
         "tiny_bytes": TINY_BYTES,
         "tiny_sets": problems.TINY_SETS,
-        "peers": list(names),
-        "absent": {name: reason for name in names if (reason := peers.missing(name))},
+        "peers": list(options.peers),
+        "absent": {name: reason for name in options.peers if (reason := peers.missing(name))},
         "seed": seed,
     }
     run = environment.new_run(device, parameters, options.commit)
@@ -127,7 +135,7 @@ def main() -> int:
     todo = [
         case
         for case in cases
-        if options.again or not results.is_done(report, case.key, run["source_digest"], names)
+        if options.again or not results.is_done(report, case.key, run["source_digest"], options.peers)
     ]
     console.print(
         f"{device.name}: {len(todo)} cases to measure, {len(cases) - len(todo)} in {output} already"
@@ -135,43 +143,19 @@ def main() -> int:
     for name, reason in parameters["absent"].items():
         console.print(f"without {name}: {reason}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    wrong: list[str] = []
-    failed: list[str] = []
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        unfinished = _compile(progress, todo, names, device, options)
-        console.print(
-            f"compiled after {time.perf_counter() - started:.0f} s; {len(unfinished)} peers not in time"
-        )
+        unfinished = _compile(progress, todo, device, options)
+        run["seconds"] = {"compile": time.perf_counter() - started}
+        console.print(f"compiled in {run['seconds']['compile']:.0f} s; {len(unfinished)} peers not in time")
         run["copy"] = timing.copy_ways(problems.STREAM())
         run["copy_bandwidth"] = max(run["copy"].values())
         run["gpu_state"]["after_copy"] = environment.gpu_state(device.ordinal)
         torch.cuda.empty_cache()
         report["runs"].append(run)
         console.print(f"copy {run['copy_bandwidth'] / 1e12:.3f} TB/s")
-        task = progress.add_task("measuring", total=len(todo))
-        for index, case in enumerate(todo):
-            if options.budget and time.perf_counter() - started > options.budget:
-                console.print(
-                    f"budget spent, {len(todo) - index} cases left out; the same command goes on with them"
-                )
-                break
-            try:
-                row = runner.row(case, device, run, names, options.variants, unfinished)
-            except Exception as error:  # a case that fails must not cost the run
-                failed.append(case.key)
-                entry = {"case": case.key, "run": run["id"], "error": f"{type(error).__name__}: {error}"}
-                report["failures"] = [old for old in report["failures"] if old["case"] != case.key] + [entry]
-                console.print(f"FAILED {case.key}: {error!r}")
-            else:
-                store(report, row)
-                wrong += [] if row["correct"] else [case.key]
-                console.print(line(row), soft_wrap=True)
-            progress.advance(task)
-            torch.cuda.empty_cache()
-            results.save(output, report)
+        end = started + options.budget if options.budget else math.inf
+        bad = _cases(progress, todo, device, run, report, output, unfinished, end, options)
     if options.host:
-        from . import host
-
         rows = [{"run": run["id"], **row} for row in host.measure(device)]
         replaced = {results.host_key(row) for row in rows}
         report["host"] = [row for row in report["host"] if results.host_key(row) not in replaced] + rows
@@ -181,23 +165,63 @@ def main() -> int:
     run["gpu_state"]["end"] = environment.gpu_state(device.ordinal)
     results.save(output, results.merge([report]))
     console.print(
-        f"{len(report['cases'])} cases in {output}; now {len(wrong)} wrong, {len(failed)} failed;"
-        f" {run['seconds']['total']:.0f} s"
+        f"{len(report['cases'])} cases in {output}; {len(bad)} wrong or failed; {run['seconds']['total']:.0f} s"
     )
-    return 1 if wrong or failed else 0
+    return 1 if bad else 0
 
 
 def _compile(
-    progress: Any, todo: list[Case], names: tuple[str, ...], device: br.Device, options: argparse.Namespace
+    progress: Any, todo: list[Case], device: br.Device, options: argparse.Namespace
 ) -> set[tuple[str, str]]:
     """Compile everything ahead; returns what was not finished in time."""
     from . import ahead, peers
 
-    present = [name for name in names if name in COMPILED and peers.missing(name) is None]
+    present = [name for name in options.peers if name in COMPILED and peers.missing(name) is None]
     tasks = [(case, name) for case in todo for name in present]
     bar = progress.add_task("compiling peers", total=len(tasks), visible=bool(tasks))
     ahead.prepare_ours(todo, device, options.workers)
     return ahead.compile_peers(tasks, options.workers, options.compile_limit, lambda: progress.advance(bar))
+
+
+def _cases(
+    progress: Any,
+    todo: list[Case],
+    device: br.Device,
+    run: Row,
+    report: Report,
+    output: Path,
+    unfinished: set[tuple[str, str]],
+    end: float,
+    options: argparse.Namespace,
+) -> list[str]:
+    """Measure case by case until `end`; returns those that are wrong or failed."""
+    import torch
+
+    from . import runner
+
+    bad: list[str] = []
+    task = progress.add_task("measuring", total=len(todo))
+    for index, case in enumerate(todo):
+        if time.perf_counter() > end:
+            left = len(todo) - index
+            progress.console.print(f"budget spent, {left} cases left out; the same command goes on with them")
+            break
+        try:
+            row = runner.row(case, device, run, options.peers, options.variants, unfinished)
+        except Exception as error:  # a case that fails must not cost the run
+            bad.append(case.key)
+            store_failure(
+                report, {"case": case.key, "run": run["id"], "error": f"{type(error).__name__}: {error}"}
+            )
+            progress.console.print(f"FAILED {case.key}: {error!r}")
+        else:
+            store(report, row)
+            bad += [] if row["correct"] else [case.key]
+            progress.console.print(line(row), soft_wrap=True)
+        progress.advance(task)
+        torch.cuda.empty_cache()
+        results.save(output, report)
+    return bad
 
 
 def line(row: Row) -> str:

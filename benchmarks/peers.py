@@ -17,9 +17,6 @@ Buffers = dict[str, Any]
 Call = Callable[[int], tuple[Any, ...]]
 """Enqueue one call on buffer set `i`; returns its outputs."""
 
-NAMES = {"eager": "torch", "compile": "torch.compile", "liger": "liger"}
-"""Names in the results, by the names of the command line."""
-
 
 @dataclass(frozen=True)
 class Program:

@@ -18,6 +18,9 @@ from typing import Any
 
 FORMAT = 2
 
+PEERS = {"eager": "torch", "compile": "torch.compile", "liger": "liger"}
+"""Names of peers in the results, by those of the command line."""
+
 Report = dict[str, Any]
 Row = dict[str, Any]
 
