@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         "--compile-limit",
         type=float,
         default=240,
-        help="seconds for compiling peers ahead; the rest goes without",
+        help="seconds for compiling peers ahead, at most half the budget; the rest goes without",
     )
     made.add_argument("--seed", type=int, default=None, help="of the data; default: a fresh one, recorded")
     made.add_argument("--commit", default=None, help="recorded instead of asking git (a copy without .git)")
@@ -180,7 +180,8 @@ def _compile(
     tasks = [(case, name) for case in todo for name in present]
     bar = progress.add_task("compiling peers", total=len(tasks), visible=bool(tasks))
     ahead.prepare_ours(todo, device, options.workers)
-    return ahead.compile_peers(tasks, options.workers, options.compile_limit, lambda: progress.advance(bar))
+    limit = min(options.compile_limit, options.budget / 2 or math.inf)
+    return ahead.compile_peers(tasks, options.workers, limit, lambda: progress.advance(bar))
 
 
 def _cases(

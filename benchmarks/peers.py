@@ -136,6 +136,6 @@ def _gradient(program: Program, function: Callable[..., Any], buffers: list[Buff
 
     def call(i: int) -> tuple[Any, ...]:
         result, leaves, dy = graphs[i]
-        return torch.autograd.grad(result, leaves, dy, retain_graph=True)
+        return tuple(torch.autograd.grad(result, leaves, dy, retain_graph=True))
 
     return call

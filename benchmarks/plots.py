@@ -20,7 +20,7 @@ from .tables import NAMES, TITLES, label, ordered, speedup
 INK, FAINT = "#768390", "#76839055"
 COLORS = {"f16": "#d1842c", "bf16": "#2f81f7", "f32": "#2da44e", "f64": "#a371f7"}
 MARKERS = {"f16": "v", "bf16": "o", "f32": "s", "f64": "D"}
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "baracuda",
     "font.family": "sans-serif",

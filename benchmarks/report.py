@@ -30,10 +30,11 @@ def fill(document: str, sections: dict[str, str], name: str) -> str:
         DocumentError: a section's markers are missing.
     """
     for section, text in sections.items():
-        pattern = re.compile(f"(<!-- begin {section} -->\n).*?(<!-- end {section} -->)", re.DOTALL)
-        if pattern.search(document) is None:
+        markers = f"(<!-- begin {section} -->\n).*?(<!-- end {section} -->)"
+        found = re.search(markers, document, re.DOTALL)
+        if found is None:
             raise DocumentError(f"{name} has no <!-- begin {section} --> … <!-- end {section} -->")
-        document = pattern.sub(lambda found, text=text: f"{found[1]}{text}{found[2]}", document)
+        document = document[: found.end(1)] + text + document[found.start(2) :]
     return document
 
 

@@ -35,8 +35,8 @@ def new() -> Report:
 
 
 def summary(seconds: Sequence[float]) -> dict[str, Any]:
-    """Microseconds of all rounds with their median, extremes and quartiles."""
-    rounds = [value * 1e6 for value in seconds]
+    """Microseconds of all rounds, to a tenth of a nanosecond, with their median, extremes and quartiles."""
+    rounds = [round(value * 1e6, 4) for value in seconds]
     quartiles = statistics.quantiles(rounds, n=4, method="inclusive") if len(rounds) > 1 else rounds * 3
     return {
         "median_us": statistics.median(rounds),
