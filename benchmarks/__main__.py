@@ -118,7 +118,6 @@ def measure(options: argparse.Namespace, device: br.Device, report: Report, outp
     started = time.perf_counter()
     console = Console(width=190, highlight=False)
     seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
-    torch.manual_seed(seed)
     parameters = {
         "suite": options.suite,
         "rounds": timing.ROUNDS,

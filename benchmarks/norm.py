@@ -51,31 +51,32 @@ def _statistics_dtype(case: Case) -> Any:
 
 def _forward_program(case: Case, gradient: tuple[str, ...] = ()) -> Program:
     g = case.groups
+    operands, prefix = ("x", "gamma", "beta"), "autograd.grad of " if gradient else ""
     if case.op.startswith("instance_norm"):
+        text = "F.instance_norm(x, weight=gamma, bias=beta)"
         return Program(
-            lambda x, gamma, beta: F.instance_norm(x, weight=gamma, bias=beta, eps=EPS),
-            ("x", "gamma", "beta"), "F.instance_norm(x, weight=gamma, bias=beta)", gradient,
+            lambda x, gamma, beta: F.instance_norm(x, weight=gamma, bias=beta, eps=EPS), operands, prefix + text, gradient
         )  # fmt: skip
+    text = "F.group_norm(x, G, gamma, beta)"
     return Program(
-        lambda x, gamma, beta: F.group_norm(x, g, gamma, beta, EPS),
-        ("x", "gamma", "beta"), "F.group_norm(x, G, gamma, beta)", gradient,
-    )  # fmt: skip
+        lambda x, gamma, beta: F.group_norm(x, g, gamma, beta, EPS), operands, prefix + text, gradient
+    )
 
 
 def _forward(case: Case) -> Spec:
     n, c, _, g = _extents(case)
     dtype = DTYPES[case.dtype]
-    gamma, beta = randn((c,), dtype), randn((c,), dtype)
 
     def make_set() -> Buffers:
-        x = randn(case.shape, dtype)
+        x, gamma, beta = (randn(extents, dtype) for extents in (case.shape, (c,), (c,)))
         mean, rstd = (torch.empty(n * g, dtype=_statistics_dtype(case), device="cuda") for _ in range(2))
         return {
             "x": x, "y": torch.empty_like(x), "saved_mean": mean, "saved_rstd": rstd, "gamma": gamma, "beta": beta,
         }  # fmt: skip
 
     def oracle(b: Buffers) -> tuple[Any, ...]:
-        return (F.group_norm(b["x"].double(), g, gamma.double(), beta.double(), EPS),)
+        x, gamma, beta = (b[name].double() for name in ("x", "gamma", "beta"))
+        return (F.group_norm(x, g, gamma, beta, EPS),)
 
     def liger(x: Any, gamma: Any, beta: Any) -> Any:
         from liger_kernel.ops.group_norm import group_norm_forward
@@ -93,10 +94,10 @@ def _forward(case: Case) -> Spec:
 def _backward(case: Case) -> Spec:
     n, c, s, g = _extents(case)
     dtype = DTYPES[case.dtype]
-    gamma, beta = randn((c,), dtype), randn((c,), dtype)
 
     def make_set() -> Buffers:
         x, dy = randn(case.shape, dtype), randn(case.shape, dtype)
+        gamma, beta = randn((c,), dtype), randn((c,), dtype)
         _, mean, rstd = _OPS.native_group_norm(
             x.float() if dtype.itemsize < 4 else x, None, None, n, c, s, g, EPS
         )
@@ -110,12 +111,9 @@ def _backward(case: Case) -> Spec:
         }  # fmt: skip
 
     def oracle(b: Buffers) -> tuple[Any, ...]:
-        mean, rstd = (b[k].double().view(n, g) for k in ("saved_mean", "saved_rstd"))
-        return tuple(
-            _OPS.native_group_norm_backward(
-                b["dy"].double(), b["x"].double(), mean, rstd, gamma.double(), n, c, s, g, _ALL
-            )
-        )
+        mean, rstd = (b[name].double().view(n, g) for name in ("saved_mean", "saved_rstd"))
+        x, dy, gamma = (b[name].double() for name in ("x", "dy", "gamma"))
+        return tuple(_OPS.native_group_norm_backward(dy, x, mean, rstd, gamma, n, c, s, g, _ALL))
 
     def native(dy: Any, x: Any, mean: Any, rstd: Any, gamma: Any) -> Any:
         return _OPS.native_group_norm_backward(dy, x, mean, rstd, gamma, n, c, s, g, _ALL)

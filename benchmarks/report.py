@@ -71,8 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path.write_text(wanted[path], encoding="utf-8")
         print(f"wrote {path}")
     if options.plots:
-        from . import plots
-
+        try:
+            from . import plots
+        except ImportError as error:
+            print(f"plots need matplotlib ({error}); install it or say --no-plots", file=sys.stderr)
+            return 2
         for path in plots.draw(report, options.root / "docs" / "plots"):
             print(f"wrote {path}")
     print(tables.target_summary(report))

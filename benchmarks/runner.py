@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,7 @@ from . import peers, problems, results, timing
 from .case import Case
 
 _TEXT = 300
+_VARIANT = "variant "
 
 
 def row(
@@ -28,20 +30,20 @@ def row(
     Args:
         case: what to measure.
         device: the GPU.
-        run: the run's record: its copy bandwidth, and the id that the row refers to.
+        run: the run's record: its copy bandwidth, its seed, and the id that the row refers to.
         names: peers, by their names in the results.
         variants: time every eligible variant too.
         unfinished: cases and peers whose code was not compiled in time; they are not waited for again.
     """
     stream = problems.STREAM()
+    torch.manual_seed(zlib.crc32(case.key.encode()) ^ run["parameters"]["seed"])
     with torch.cuda.stream(stream):
         problem = problems.make(case, device)
         error = problem.error()
         seen, calls = _checked_peers(problem, names, set(unfinished))
+        others = _checked_variants(problem) if variants else {}
         calls = {"ours": problem.ours, "copy": problem.copy, **calls}
-        if variants:
-            for candidate in problem.plan.selection.trace.candidates:
-                calls[f"variant {candidate.variant.design}"] = problem.launch_with(candidate.variant)
+        calls |= {_VARIANT + design: call for design, (_, call) in others.items()}
     stream.synchronize()
     times = _times(calls, problem.sets, stream, seen)
     for name in seen:
@@ -71,9 +73,8 @@ def row(
         "peer_tolerance": problem.peer_tolerance,
         "peers": seen,
         "variants": {
-            name.removeprefix("variant "): found
-            for name, found in times.items()
-            if name.startswith("variant ")
+            design: {"error": found, "correct": found <= problem.tolerance, "times": times[_VARIANT + design]}
+            for design, (found, _) in others.items()
         },
     }
 
@@ -94,6 +95,15 @@ def _choice(plan: Any) -> dict[str, Any]:
         "launches": len(plan.recipe(plan.descriptor, plan.variant, plan.device).steps),
         "workspace_bytes": plan.workspace_size,
     }
+
+
+def _checked_variants(problem: problems.Problem) -> dict[str, tuple[float, Any]]:
+    """Error and function of every eligible variant, by design."""
+    found = {}
+    for candidate in problem.plan.selection.trace.candidates:
+        call = problem.launch_with(candidate.variant)
+        found[candidate.variant.design] = (problem.error(call), call)
+    return found
 
 
 def _checked_peers(

@@ -148,7 +148,8 @@ def machine(report: Report) -> str:
         "date (UTC)", "GPU", "driver", ">SM MHz", ">copy TB/s", "torch", "Triton", "Liger", "CuPy", "NVRTC",
         "sources", ">cases",
     )  # fmt: skip
-    return table(header, rows)
+    failed = "; ".join(f"{row['case']} ({row['error']})" for row in report["failures"])
+    return table(header, rows) + (f"\nNot measured: {failed}.\n" if failed else "")
 
 
 def target_table(report: Report) -> str:

@@ -356,6 +356,12 @@ def test_unchecked_times_are_marked() -> None:
     assert tables.peer_cell(row, "torch") == "99.0*"
 
 
+def test_cases_that_failed_are_named() -> None:
+    failure = {"case": POOL.key, "run": "a", "error": "LaunchError: no"}
+    assert f"Not measured: {POOL.key} (LaunchError: no)" in tables.machine(_report(failures=[failure]))
+    assert "Not measured" not in tables.machine(_report())
+
+
 def test_target_table_counts_and_names_the_worst() -> None:
     other = Case("group_norm", "f32", NORM.shape, NORM.parameters)
     report = _report(
@@ -464,12 +470,13 @@ def test_a_case_is_measured_and_checked(op: str) -> None:
 
     device = br.Device.current()
     case = next(case for case in FULL if case.op == op and case.dtype == "f32" and case.tiny)
-    run = environment.new_run(device, {}) | {"copy_bandwidth": 1e12}
-    row = runner.row(case, device, run, ["torch"])
+    run = environment.new_run(device, {"seed": 1}) | {"copy_bandwidth": 1e12}
+    row = runner.row(case, device, run, ["torch"], variants=True)
     assert row["correct"]
     assert row["peers"]["torch"]["correct"]
     assert len(row["times"]["rounds_us"]) == len(row["copy"]["rounds_us"])
-    assert row["design"] in row["variant"]
+    assert row["design"] in row["variants"]
+    assert all(variant["correct"] for variant in row["variants"].values())
 
 
 @pytest.mark.gpu
