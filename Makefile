@@ -12,8 +12,9 @@ export PYTHONPATH := $(CURDIR)
 WORKERS ?= auto
 GPU_WORKERS ?= $(shell n=$$(nproc); echo $$((n > 12 ? 12 : n)))
 OUT ?= build/cubins
+BENCH ?=
 
-.PHONY: help demo test generate check lint format test-gpu compile-all bench clean
+.PHONY: help demo test generate check lint format test-gpu compile-all bench report clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -36,8 +37,9 @@ test: $(READY) ## every test that needs no GPU
 generate: $(READY) ## expand the op tables and templates into generated/
 	$(PYTHON) -m codegen
 
-check: $(READY) lint ## lint, types, and that generated/ is what the tables say
+check: $(READY) lint ## lint, types, that generated/ is what the tables say, and the documents what was measured
 	$(PYTHON) -m codegen --check
+	$(PYTHON) -m benchmarks.report --check benchmarks/results/*.json
 	$(PYTHON) -m mypy
 
 lint: $(READY) ## ruff
@@ -55,8 +57,11 @@ test-gpu: $(READY) ## every test on the GPU, with compute-sanitizer where it is 
 compile-all: $(READY) ## compile every variant for every architecture it names, into $(OUT)
 	$(PYTHON) -m baracuda_registry compile -o $(OUT)
 
-bench: $(READY) ## measure on this machine's GPU, beside peers
-	$(PYTHON) -m benchmarks
+bench: $(READY) ## measure on this machine's GPU, beside peers; goes on where it was interrupted
+	$(PYTHON) -m benchmarks $(BENCH)
+
+report: $(READY) ## write docs/performance.md's tables and plots and the README's line from benchmarks/results/
+	$(PYTHON) -m benchmarks.report benchmarks/results/*.json
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,161 +1,245 @@
-"""`python -m benchmarks`: measure, check and write the results of this machine's GPU."""
+"""`python -m benchmarks`: measure, check and write the results of this machine's GPU.
+
+The file is written after every case, and a case that is in it already, for the same sources and peers, is not measured
+again: an interrupted run goes on where it was.
+"""
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
+import math
+import os
+import re
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
-import torch
-from rich.console import Console
-from rich.progress import Progress
-
 import baracuda_registry as br
 
-from . import host, problems, shapes, timing
+from . import environment, results, shapes
+from .case import ITEM_BYTES, TINY_BYTES, Case
+from .results import Report, Row
+
+COMPILED = ("torch.compile", "liger")
+"""Peers that are compiled for every shape."""
 
 
-def environment(device: br.Device) -> dict[str, Any]:
-    """Everything that a number depends on."""
-    import cupy
-
-    return {
-        "gpu": device.name,
-        "driver": cupy.cuda.runtime.driverGetVersion(),
-        "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
-        "torch": torch.__version__,
-        "cupy": cupy.__version__,
-        "python": platform.python_version(),
-        "library": br.__version__,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
-def row(
-    case: problems.Case, device: br.Device, bandwidth: float, options: argparse.Namespace
-) -> dict[str, Any]:
-    """Measure one case: ours, the peers, and with --variants every eligible variant."""
-    stream = problems.STREAM()
-    with torch.cuda.stream(stream):
-        problem = problems.make(case, device)
-        error = problem.error()
-    stream.synchronize()
-    contenders = {"ours": problem.ours}
-    contenders |= (
-        {name: call for name, call in problem.peers.items() if options.compile or name != "torch.compile"}
-        if options.peers
-        else {}
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    if options.variants:
-        with torch.cuda.stream(stream):
-            for candidate in problem.plan.selection.trace.candidates:
-                contenders[f"variant:{candidate.variant.design}"] = problem.launch_with(candidate.variant)
-    times = timing.measure(contenders, problem.sets, stream)
-    floor = problem.floor_bytes / bandwidth
-    ours = times["ours"]["median"]
-    peers = {name: seen["median"] for name, seen in times.items() if name.startswith("torch")}
-    return {
-        "op": case.op,
-        "dtype": case.dtype,
-        "shape": list(case.shape),
-        "parameters": case.parameters,
-        "variant": problem.plan.variant.id,
-        "design": problem.plan.variant.design,
-        "sets": problem.sets,
-        "floor_bytes": problem.floor_bytes,
-        "share": floor / ours,
-        "speedup": min(peers.values()) / ours if peers else None,
-        "times_us": {name: {k: v * 1e6 for k, v in seen.items()} for name, seen in times.items()},
-        "relative_error": error,
-        "correct": error <= problem.tolerance,
-    }
+    made.add_argument("--suite", choices=("core", "full"), default="core")
+    made.add_argument("--families", default="norm,pool,quant")
+    made.add_argument("--dtypes", default=",".join(ITEM_BYTES))
+    made.add_argument(
+        "--match",
+        default="",
+        help="only cases in whose `op dtype shape parameters` this regular expression is found",
+    )
+    made.add_argument(
+        "--peers", type=peer_names, default="eager,compile,liger", help="eager, compile, liger, or none; what is not installed is left out"
+    )  # fmt: skip
+    made.add_argument("--variants", action="store_true", help="time every eligible variant too")
+    made.add_argument(
+        "--host", action=argparse.BooleanOptionalAction, default=True, help="the host cost of a call"
+    )
+    made.add_argument("--again", action="store_true", help="measure also what the output file has already")
+    made.add_argument("--budget", type=float, default=0, help="stop starting cases after this many seconds")
+    made.add_argument(
+        "--workers", type=int, default=max(1, min(12, (os.cpu_count() or 1) - 2)), help="compile ahead on so many cores"
+    )  # fmt: skip
+    made.add_argument(
+        "--compile-limit",
+        type=float,
+        default=240,
+        help="seconds for compiling peers ahead, at most half the budget; the rest goes without",
+    )
+    made.add_argument("--seed", type=int, default=None, help="of the data; default: a fresh one, recorded")
+    made.add_argument("--commit", default=None, help="recorded instead of asking git (a copy without .git)")
+    made.add_argument(
+        "-o", "--output", type=Path, default=None, help="file; default benchmarks/results/GPU-SUITE.json"
+    )
+    return made
+
+
+def chosen(options: argparse.Namespace) -> list[Case]:
+    """The cases that the options ask for."""
+    cases = shapes.cases(options.suite, tuple(options.families.split(",")), tuple(options.dtypes.split(",")))
+    return [case for case in cases if re.search(options.match, case.key)]
+
+
+def peer_names(text: str) -> tuple[str, ...]:
+    """Names in the results of the peers on the command line."""
+    wanted = [] if text == "none" else text.split(",")
+    for name in wanted:
+        if name not in results.PEERS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(results.PEERS)}")
+    return tuple(results.PEERS[name] for name in wanted)
+
+
+def store(report: Report, row: Row) -> None:
+    """Put a case into the report, in place of an older one."""
+    report["cases"] = [old for old in report["cases"] if old["case"] != row["case"]] + [row]
+    report["failures"] = [old for old in report["failures"] if old["case"] != row["case"]]
+
+
+def store_failure(report: Report, failure: Row) -> None:
+    """Put a case that could not be measured into the report."""
+    report["failures"] = [old for old in report["failures"] if old["case"] != failure["case"]] + [failure]
 
 
 def main() -> int:
-    """Measure the chosen cases; 1 if a result is wrong or a case failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--suite", choices=("core", "full"), default="core")
-    parser.add_argument("--families", default="norm,pool,quant")
-    parser.add_argument("--dtypes", default="bf16,f32")
-    parser.add_argument("--only", default="", help="only cases whose op and label contain this text")
-    parser.add_argument("--variants", action="store_true", help="time every eligible variant too")
-    parser.add_argument("--no-peers", dest="peers", action="store_false")
-    parser.add_argument(
-        "--compile", action="store_true", help="time torch.compile too (each case compiles for seconds)"
-    )
-    parser.add_argument("--host", action="store_true", help="measure the host cost of a call too")
-    parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--budget", type=float, default=0, help="stop starting cases after this many seconds")
-    options = parser.parse_args()
+    """Measure the chosen cases; 1 if a result is wrong or a case failed, 2 without a GPU or with a damaged file."""
+    options = parser().parse_args()
     device = br.Device.current()
     if device.is_host:
         print("benchmarks need an NVIDIA GPU", file=sys.stderr)
         return 2
-    torch.backends.cuda.matmul.allow_tf32 = False
-    bandwidth = timing.copy_bandwidth(problems.STREAM())
-    chosen = shapes.cases(options.suite, tuple(options.families.split(",")), tuple(options.dtypes.split(",")))
-    chosen = [case for case in chosen if options.only in f"{case.op} {case.dtype} {case.label}"]
-    console = Console(width=170)
-    console.print(f"{device.name}: copy {bandwidth / 1e12:.3f} TB/s; {len(chosen)} cases")
-    report: dict[str, Any] = {
-        "environment": environment(device),
-        "copy_bandwidth": bandwidth,
-        "rows": [],
-        "failures": [],
-    }
+    gpu = device.name.replace("NVIDIA ", "").replace(" ", "_").lower()
+    output = options.output or environment.ROOT / "benchmarks" / "results" / f"{gpu}-{options.suite}.json"
+    try:
+        report = results.load(output) if output.is_file() else results.new()
+    except results.ResultsError as error:
+        print(f"{error}; name another file with -o", file=sys.stderr)
+        return 2
+    return measure(options, device, report, output)
+
+
+def measure(options: argparse.Namespace, device: br.Device, report: Report, output: Path) -> int:
+    """Measure into a report, which is written after every case."""
+    import torch
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from . import host, peers, problems, timing
+
     started = time.perf_counter()
-    with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("measuring", total=len(chosen))
-        for case in chosen:
-            if options.budget and time.perf_counter() - started > options.budget:
-                console.print(f"budget spent, {len(chosen) - len(report['rows'])} cases left out")
-                break
-            try:
-                result = row(case, device, bandwidth, options)
-            except Exception as error:  # a peer or a case that fails must not cost the run
-                report["failures"].append(
-                    {"case": f"{case.op} {case.dtype} {case.label}", "error": repr(error)}
-                )
-                console.print(f"FAILED {case.op} {case.dtype} {case.label}: {error!r}")
-                if not isinstance(error, (br.BaracudaError, RuntimeError)):
-                    traceback.print_exc()
-                continue
-            finally:
-                progress.advance(task)
-                torch.cuda.empty_cache()
-            report["rows"].append(result)
-            show(console, case, result)
-    if options.host:
-        report["host"] = host.measure(device)
-        for entry in report["host"]:
-            console.print(entry)
-    options.output.mkdir(parents=True, exist_ok=True)
-    name = f"{device.name.replace('NVIDIA ', '').replace(' ', '_').lower()}-{options.suite}.json"
-    (options.output / name).write_text(json.dumps(report, indent=1) + "\n")
-    wrong = [result for result in report["rows"] if not result["correct"]]
-    console.print(
-        f"{len(report['rows'])} rows, {len(wrong)} wrong, {len(report['failures'])} failed → {options.output / name}"
-    )
-    return 1 if wrong or report["failures"] else 0
-
-
-def show(console: Any, case: problems.Case, result: dict[str, Any]) -> None:
-    """One line a case."""
-    times = result["times_us"]
-    parts = [
-        f"{result['op']:20s} {case.dtype:4s} {case.label:34s} {times['ours']['median']:9.2f} µs {result['share']:6.1%}"
+    console = Console(width=190, highlight=False)
+    seed = int.from_bytes(os.urandom(4), "little") if options.seed is None else options.seed
+    parameters = {
+        "suite": options.suite,
+        "rounds": timing.ROUNDS,
+        "target_seconds": timing.TARGET_SECONDS,
+        "l2_multiple": problems.L2_MULTIPLE,
+        "tiny_bytes": TINY_BYTES,
+        "tiny_sets": problems.TINY_SETS,
+        "peers": list(options.peers),
+        "absent": {name: reason for name in options.peers if (reason := peers.missing(name))},
+        "seed": seed,
+    }
+    run = environment.new_run(device, parameters, options.commit)
+    cases = chosen(options)
+    todo = [
+        case
+        for case in cases
+        if options.again or not results.is_done(report, case.key, run["source_digest"], options.peers)
     ]
-    parts.append(f"{result['design']:22s}")
-    parts += [f"{name} {seen['median']:.1f}" for name, seen in times.items() if name != "ours"]
-    if not result["correct"]:
-        parts.append(f"WRONG {result['relative_error']:.3g}")
-    console.print("  ".join(parts), soft_wrap=True, highlight=False)
+    console.print(
+        f"{device.name}: {len(todo)} cases to measure, {len(cases) - len(todo)} in {output} already"
+    )
+    for name, reason in parameters["absent"].items():
+        console.print(f"without {name}: {reason}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        unfinished = _compile(progress, todo, device, options)
+        run["seconds"] = {"compile": time.perf_counter() - started}
+        console.print(f"compiled in {run['seconds']['compile']:.0f} s; {len(unfinished)} peers not in time")
+        run["copy"] = timing.copy_ways(problems.STREAM())
+        run["copy_bandwidth"] = max(run["copy"].values())
+        run["gpu_state"]["after_copy"] = environment.gpu_state(device.ordinal)
+        torch.cuda.empty_cache()
+        report["runs"].append(run)
+        console.print(f"copy {run['copy_bandwidth'] / 1e12:.3f} TB/s")
+        end = started + options.budget if options.budget else math.inf
+        bad = _cases(progress, todo, device, run, report, output, unfinished, end, options)
+    if options.host:
+        rows = [{"run": run["id"], **row} for row in host.measure(device)]
+        replaced = {results.host_key(row) for row in rows}
+        report["host"] = [row for row in report["host"] if results.host_key(row) not in replaced] + rows
+        for row in rows:
+            console.print(host.line(row))
+    run["seconds"]["total"] = time.perf_counter() - started
+    run["gpu_state"]["end"] = environment.gpu_state(device.ordinal)
+    results.save(output, results.merge([report]))
+    console.print(
+        f"{len(report['cases'])} cases in {output}; {len(bad)} wrong or failed; {run['seconds']['total']:.0f} s"
+    )
+    return 1 if bad else 0
+
+
+def _compile(
+    progress: Any, todo: list[Case], device: br.Device, options: argparse.Namespace
+) -> set[tuple[str, str]]:
+    """Compile everything ahead; returns what was not finished in time."""
+    from . import ahead, peers
+
+    present = [name for name in options.peers if name in COMPILED and peers.missing(name) is None]
+    tasks = [(case, name) for case in todo for name in present]
+    bar = progress.add_task("compiling peers", total=len(tasks), visible=bool(tasks))
+    ahead.prepare_ours(todo, device, options.workers)
+    limit = min(options.compile_limit, options.budget / 2 or math.inf)
+    return ahead.compile_peers(tasks, options.workers, limit, lambda: progress.advance(bar))
+
+
+def _cases(
+    progress: Any,
+    todo: list[Case],
+    device: br.Device,
+    run: Row,
+    report: Report,
+    output: Path,
+    unfinished: set[tuple[str, str]],
+    end: float,
+    options: argparse.Namespace,
+) -> list[str]:
+    """Measure case by case until `end`; returns those that are wrong or failed."""
+    import torch
+
+    from . import runner
+
+    bad: list[str] = []
+    task = progress.add_task("measuring", total=len(todo))
+    for index, case in enumerate(todo):
+        if time.perf_counter() > end:
+            left = len(todo) - index
+            progress.console.print(f"budget spent, {left} cases left out; the same command goes on with them")
+            break
+        try:
+            row = runner.row(case, device, run, options.peers, options.variants, unfinished)
+        except Exception as error:  # a case that fails must not cost the run
+            bad.append(case.key)
+            store_failure(
+                report, {"case": case.key, "run": run["id"], "error": f"{type(error).__name__}: {error}"}
+            )
+            progress.console.print(f"FAILED {case.key}: {error!r}")
+        else:
+            store(report, row)
+            bad += [] if row["correct"] else [case.key]
+            progress.console.print(line(row), soft_wrap=True)
+        progress.advance(task)
+        torch.cuda.empty_cache()
+        results.save(output, report)
+    return bad
+
+
+def line(row: Row) -> str:
+    """One line a case."""
+    parts = [
+        f"{row['case']:58s} {row['times']['median_us']:9.2f} µs {row['share']:6.1%} (copy {row['copy_share']:4.0%})"
+        f" {row['design']:18s}"
+    ]
+    for name, peer in row["peers"].items():
+        if "times" in peer:
+            parts.append(f"{name} {peer['times']['median_us']:.1f}")
+        elif peer.get("correct") is False:
+            parts.append(f"{name} WRONG {peer['error']:.2g}")
+        else:
+            parts.append(f"{name} —")
+    if not row["correct"]:
+        parts.append(f"WRONG {row['error']:.3g}")
+    return "  ".join(parts)
 
 
 if __name__ == "__main__":

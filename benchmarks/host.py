@@ -1,4 +1,4 @@
-"""Host cost of a call: `plan.run` beside a bare launch, CuPy's RawKernel and the PyTorch operation.
+"""Host cost of a call: `plan.run` beside as many bare launches, CuPy's RawKernel and the PyTorch operation.
 
 Tiny problems, so that the queue never fills; batches of calls between synchronisations; the median batch counts.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,15 +14,37 @@ from typing import Any
 import cupy
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from cupy.cuda import driver
 
 import baracuda_registry as br
 
-BATCH, ROUNDS = 100, 41
+from . import results
+from .results import Row
+
+BATCH, ROUNDS = 100, 21
+
+SHAPE, GROUPS = (2, 32, 8, 8), 8
+_NORM = {"input_shape": SHAPE, "element": "f32"}
+_POOL = br.LpPool1dDescriptor(batch=2, channels=4, l_in=64, window=2, p=2.0, element="f32")
+_QUANT = {"outer_size": 4, "axis_size": 64, "group_size": 16, "input_element": "f32", "output_element": "s8"}
+_RANGE = {"q_min": -128, "q_max": 127}
+PROBLEMS: tuple[tuple[Any, Any], ...] = (
+    (br.GroupNormPlan, br.GroupNormDescriptor(**_NORM, num_groups=GROUPS)),
+    (br.GroupNormBackwardPlan, br.GroupNormBackwardDescriptor(**_NORM, num_groups=GROUPS)),
+    (br.InstanceNormPlan, br.InstanceNormDescriptor(**_NORM)),
+    (br.InstanceNormBackwardPlan, br.InstanceNormBackwardDescriptor(**_NORM)),
+    (br.LpPool1dPlan, _POOL),
+    (br.LpPool1dBackwardPlan, _POOL),
+    (br.QuantizePerGroupPlan, br.QuantizePerGroupDescriptor(**_QUANT, **_RANGE)),
+    (br.QuantizePerGroupBackwardPlan, br.QuantizePerGroupBackwardDescriptor(**_QUANT, **_RANGE)),
+    (br.DequantizePerGroupPlan, br.DequantizePerGroupDescriptor(**_QUANT)),
+    (br.DequantizePerGroupBackwardPlan, br.DequantizePerGroupBackwardDescriptor(**_QUANT)),
+)
 
 
-def cost(call: Callable[[], Any]) -> float:
-    """Median microseconds a call."""
+def cost(call: Callable[[], Any]) -> dict[str, Any]:
+    """Microseconds a call: the summary of batches."""
     for _ in range(BATCH):
         call()
     seen = []
@@ -34,7 +55,7 @@ def cost(call: Callable[[], Any]) -> float:
             call()
         seen.append((time.perf_counter() - started) / BATCH)
     torch.cuda.synchronize()
-    return statistics.median(seen) * 1e6
+    return results.summary(seen)
 
 
 def _bare(launches: int) -> Callable[[], None]:
@@ -53,22 +74,6 @@ def _bare(launches: int) -> Callable[[], None]:
     return call
 
 
-SHAPE, GROUPS = (2, 32, 8, 8), 8
-_QUANT = {"outer_size": 4, "axis_size": 64, "group_size": 16, "input_element": "f32", "output_element": "s8"}
-PROBLEMS: tuple[tuple[Any, Any], ...] = (
-    (br.GroupNormPlan, br.GroupNormDescriptor(input_shape=SHAPE, num_groups=GROUPS, element="f32")),
-    (
-        br.GroupNormBackwardPlan,
-        br.GroupNormBackwardDescriptor(input_shape=SHAPE, num_groups=GROUPS, element="f32"),
-    ),
-    (
-        br.LpPool1dBackwardPlan,
-        br.LpPool1dDescriptor(batch=2, channels=4, l_in=64, window=2, p=2.0, element="f32"),
-    ),
-    (br.DequantizePerGroupBackwardPlan, br.DequantizePerGroupBackwardDescriptor(**_QUANT)),
-)
-
-
 def _bundle(plan: Any, library: Any) -> Any:
     """Fresh arrays of one library for every operand of a plan."""
     arrays = {}
@@ -81,7 +86,7 @@ def _bundle(plan: Any, library: Any) -> Any:
     return plan.arguments_type(**arrays)
 
 
-def _row(plan_type: Any, desc: Any, library: Any, device: br.Device) -> dict[str, Any]:
+def _plan_row(plan_type: Any, desc: Any, library: Any, device: br.Device) -> Row:
     """`run` with one bundle again and again, with many bundles in turn, and as many bare launches."""
     plan = plan_type.select(None, desc, device=device)
     space = cupy.empty(plan.workspace_size, np.uint8) if plan.workspace_size else None
@@ -89,31 +94,58 @@ def _row(plan_type: Any, desc: Any, library: Any, device: br.Device) -> dict[str
     same = next(bundles)
     launches = len(plan.recipe(desc, plan.variant, device).steps)
     return {
-        "plan": plan_type.__name__,
+        "kind": "plan",
+        "name": plan_type.__name__,
         "arrays": library.__name__,
         "launches": launches,
-        "run_same_us": cost(lambda: plan.run(None, space, same)),
-        "run_fresh_us": cost(lambda: plan.run(None, space, next(bundles))),
-        "bare_us": cost(_bare(launches)),
+        "same": cost(lambda: plan.run(None, space, same)),
+        "fresh": cost(lambda: plan.run(None, space, next(bundles))),
+        "bare": cost(_bare(launches)),
     }
 
 
-def measure(device: br.Device) -> list[dict[str, Any]]:
-    """One row a plan and array library, and the peers: microseconds a call."""
-    rows = [_row(plan, desc, library, device) for library in (cupy, torch) for plan, desc in PROBLEMS]
+def _peers() -> dict[tuple[str, str], Callable[[], Any]]:
+    """Calls by name and array library."""
     n, c, spatial = SHAPE[0], SHAPE[1], SHAPE[2] * SHAPE[3]
     x, dy, gamma = (torch.randn(extents, device="cuda") for extents in (SHAPE, SHAPE, (c,)))
     stats = torch.rand(n, GROUPS, device="cuda")
+    row = torch.randn(2, 4, 64, device="cuda")
+    leaf = row.clone().requires_grad_()
+    pooled = F.lp_pool1d(leaf, 2.0, 2)
+    incoming = torch.ones_like(pooled)
+    grouped, scale = torch.randn(4, 4, 16, device="cuda"), torch.rand(4, 4, 1, device="cuda")
     raw = cupy.RawKernel('extern "C" __global__ void k(float* a, float* b, float* c, long long n) {}', "k")
     small = cupy.zeros(16, np.float32)
     ops = torch.ops.aten
-    peers: dict[str, Callable[[], Any]] = {
-        "torch native_group_norm": lambda: ops.native_group_norm(
+    return {
+        ("native_group_norm", "torch"): lambda: ops.native_group_norm(
             x, gamma, gamma, n, c, spatial, GROUPS, 1e-5
         ),
-        "torch native_group_norm_backward": lambda: ops.native_group_norm_backward(
+        ("native_group_norm_backward", "torch"): lambda: ops.native_group_norm_backward(
             dy, x, stats, stats, gamma, n, c, spatial, GROUPS, [True, True, True]
         ),
-        "cupy RawKernel, 3 arrays": lambda: raw((1,), (32,), (small, small, small, 16)),
+        ("instance_norm", "torch"): lambda: F.instance_norm(x, weight=gamma, bias=gamma),
+        ("lp_pool1d", "torch"): lambda: F.lp_pool1d(row, 2.0, 2),
+        ("lp_pool1d backward", "torch"): lambda: torch.autograd.grad(
+            pooled, leaf, incoming, retain_graph=True
+        ),
+        ("dy * scale", "torch"): lambda: grouped * scale,
+        ("RawKernel, 3 arrays and a number", "cupy"): lambda: raw((1,), (32,), (small, small, small, 16)),
     }
-    return rows + [{"peer": name, "us": cost(call)} for name, call in peers.items()]
+
+
+def measure(device: br.Device) -> list[Row]:
+    """One row a plan and array library, and the peers."""
+    rows = [_plan_row(plan, desc, library, device) for library in (cupy, torch) for plan, desc in PROBLEMS]
+    return rows + [
+        {"kind": "peer", "name": name, "arrays": library, "call": cost(call)}
+        for (name, library), call in _peers().items()
+    ]
+
+
+def line(row: Row) -> str:
+    """One line a row."""
+    if row["kind"] == "peer":
+        return f"host {row['name']} ({row['arrays']}): {row['call']['median_us']:.1f} µs"
+    same, fresh, bare = (row[name]["median_us"] for name in ("same", "fresh", "bare"))
+    return f"host {row['name']} ({row['arrays']}): same {same:.1f}, fresh {fresh:.1f}, {row['launches']} bare {bare:.1f} µs"

@@ -19,6 +19,7 @@ Call = Callable[[int], Any]
 
 TARGET_SECONDS = 4e-3
 ROUNDS = 7
+MOST_CALLS = 400
 
 
 @dataclass
@@ -57,30 +58,38 @@ def once(graph: Graph, stream: Any) -> float:
     return float(start.elapsed_time(stop)) * 1e-3 / graph.calls
 
 
+def prepare(call: Call, sets: int, stream: Any) -> Graph:
+    """A graph long enough to time: about `TARGET_SECONDS`, and every set at least once unless that takes far longer."""
+    probe = capture(call, sets, 2, stream)
+    once(probe, stream)
+    seconds = max(once(probe, stream), 1e-7)
+    least = sets if sets * seconds <= 10 * TARGET_SECONDS else 2
+    calls = max(least, 2, min(MOST_CALLS, int(TARGET_SECONDS / seconds)))
+    return probe if calls == 2 else capture(call, sets, calls, stream)
+
+
+def interleave(graphs: Mapping[str, Graph], stream: Any, rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """Seconds of one call in every round, the contenders taking turns; a first round of warming up does not count."""
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(rounds + 1):
+        for name, graph in graphs.items():
+            times[name].append(once(graph, stream))
+    return {name: seen[1:] for name, seen in times.items()}
+
+
 def measure(
     contenders: Mapping[str, Call], sets: int, stream: Any, rounds: int = ROUNDS
 ) -> dict[str, dict[str, float]]:
     """Median, smallest and largest seconds of each contender, interleaved."""
-    graphs: dict[str, Graph] = {}
-    for name, call in contenders.items():
-        calls = max(2, sets)
-        probe = capture(call, sets, calls, stream)
-        once(probe, stream)
-        seconds = once(probe, stream)
-        wanted = max(calls, min(400, int(TARGET_SECONDS / max(seconds, 1e-7))))
-        graphs[name] = probe if wanted <= calls else capture(call, sets, wanted, stream)
-    times: dict[str, list[float]] = {name: [] for name in graphs}
-    for _ in range(rounds):
-        for name, graph in graphs.items():
-            times[name].append(once(graph, stream))
+    graphs = {name: prepare(call, sets, stream) for name, call in contenders.items()}
     return {
         name: {"median": statistics.median(seen), "min": min(seen), "max": max(seen)}
-        for name, seen in times.items()
+        for name, seen in interleave(graphs, stream, rounds).items()
     }
 
 
-def copy_bandwidth(stream: Any) -> float:
-    """Bytes a second of a large device-to-device copy, read plus written: the best of the ways to copy.
+def copy_ways(stream: Any) -> dict[str, float]:
+    """Bytes a second of large device-to-device copies, read plus written, by the way of copying.
 
     A memcpy in a graph may go to a copy engine, which is slower than the multiprocessors; a kernel that only reads and
     writes is the yardstick for kernels.
@@ -95,5 +104,9 @@ def copy_bandwidth(stream: Any) -> float:
             source[i].view(torch.float64), out=target[i].view(torch.float64)
         ),
     }
-    seconds = min(seen["median"] for seen in measure(ways, len(source), stream).values())
-    return 2 * nbytes / seconds
+    return {name: 2 * nbytes / seen["median"] for name, seen in measure(ways, len(source), stream).items()}
+
+
+def copy_bandwidth(stream: Any) -> float:
+    """Bytes a second of the best way to copy."""
+    return max(copy_ways(stream).values())
