@@ -87,7 +87,7 @@ def test_symbols_are_unique_over_the_library(files: dict[str, str]) -> None:
     symbols = [
         s
         for text in files.values()
-        for s in re.findall(r'extern "C" __global__[^(]*\([^)]*\)\s*(\w+)\(', text)
+        for s in re.findall(r'extern "C" __global__ void (?:__\w+__\([^)]*\)\s*)+(\w+)\(', text)
     ]
     assert symbols
     assert len(symbols) == len(set(symbols))

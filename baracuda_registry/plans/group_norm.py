@@ -362,6 +362,17 @@ def resident_blocks(device: Device, threads: int, bound: int, shared_bytes: int)
     )
 
 
+def resident_clusters(device: Device, blocks: int, cluster: int) -> int:
+    """Clusters that the device holds at once when a multiprocessor holds so many blocks, at least one.
+
+    A cluster lies in one of the parts of the device that the hardware schedules by, of 16 multiprocessors or a few more;
+    what pairs do not fill is left idle.
+    """
+    if cluster <= 2:
+        return max(1, device.sm_count * blocks // cluster)
+    return max(1, device.sm_count // 16 * (16 * blocks // cluster))
+
+
 def power_of_two(value: int) -> int:
     """The smallest power of two that is not less."""
     return 1 << max(0, value - 1).bit_length()
@@ -438,7 +449,7 @@ def _stream(shape: Geometry, variant: Variant, device: Device, scalars: Scalars)
     block = min(most, -(-shape.elements // (32 * vector * packs * cluster)) * 32)
     shared = packs * block * VECTOR_BYTES + 3 * 32 * cluster * max(shape.itemsize, 4)
     blocks = resident_blocks(device, block, most, shared)
-    grid = min(shape.groups, max(1, device.sm_count * blocks // cluster)) * cluster
+    grid = min(shape.groups, resident_clusters(device, blocks, cluster)) * cluster
     scalars = scalars | _walk(shape, 32 * vector)
     return Recipe((Launch("normalize", (grid, 1, 1), (block, 1, 1), scalars, shared),))
 

@@ -27,6 +27,7 @@ from .group_norm import (
     normalize_norm_fields,
     power_of_two,
     resident_blocks,
+    resident_clusters,
     run_lanes,
     thread_groups,
     tile_groups,
@@ -231,7 +232,10 @@ class Work:
         """The launches that make dgamma and dbeta of `row_sums` [2][rows][C], with their buffers; a row a sample if None."""
         shape = self.shape
         rows = shape.batch if rows is None else rows
-        columns = min(32, power_of_two(shape.channels))
+        threads_affine = self.tuning["threads_affine"]
+        # Fewer columns a block, down to those of a 32-byte sector, where there are rows for all its threads.
+        sector = 32 // self.accumulator_bytes
+        columns = min(32 if rows < 4 * threads_affine // 32 else sector, power_of_two(shape.channels))
         blocks = -(-shape.channels // columns)
         slices = min(-(-rows // _SLICE_ROWS), max(1, 4 * self.device.sm_count // blocks))
         slice_rows = -(-rows // slices)
@@ -340,7 +344,7 @@ def _stream(work: Work) -> Recipe:
         4 * (32 * cluster + 1 + (shape.channels_per_group + threads // 32) * teams) * work.accumulator_bytes
     )
     blocks = resident_blocks(device, threads, tuning["threads_gradient"], shared)
-    grid = min(shape.groups, max(1, device.sm_count * blocks // cluster)) * cluster
+    grid = min(shape.groups, resident_clusters(device, blocks, cluster)) * cluster
     scalars = work.scalars | {
         "lane_bits": lanes.bit_length() - 1,
         "runs": runs,

@@ -266,7 +266,7 @@ constexpr acc_t kScale = acc_t(1) / 16;  // of residuals before they are squared
 
 // A thread takes a tiny group, of the many that its block copies to shared memory as they lie.  The first element is the
 // origin, and the residuals' own mean corrects the mean.
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(128, 8)
 group_norm_f64_thread_v2_normalize(
     const elem_t* x,
     elem_t* y,

@@ -356,7 +356,7 @@ __device__ __forceinline__ void sum_rows(
 
 // A thread takes a tiny group, of the many that its block copies to shared memory as they lie.  Sums of channels go to
 // row_sums [2][rows][C]: a row is a sample, or, where a sample is one group (`by_block`), all samples of a block.
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(128, 8)
 group_norm_backward_f16_f32_thread_v8_gradient(
     const elem_t* dy,
     const elem_t* __restrict__ x,
