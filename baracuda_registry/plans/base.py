@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ..bucket import Part, bucket_of
 from ..catalog import Registry, registry
 from ..constraint import Fact
 from ..device import Device, cuda_available
@@ -25,6 +26,7 @@ from ..execution import Runtime, View, runtime_named
 from ..host import HOST_RUNTIME, host_function
 from ..launcher import Launcher, Workspace, make_launcher
 from ..manifest import Variant
+from ..measured import digest_of, lookup, operation_key
 from ..operands import VECTOR_BYTES, Operand, alignment, check
 from ..preference import PlanPreference
 from ..recipe import Bound, Recipe, Slots
@@ -51,6 +53,8 @@ class Plan(Generic[Descriptor, Arguments]):
 
     descriptor_type: ClassVar[type]
     arguments_type: ClassVar[type]
+    bucket: ClassVar[tuple[Part, ...]]
+    """Which problems share a measured time."""
 
     # What a plan adds ------------------------------------------------------------------------------------------
 
@@ -163,6 +167,17 @@ class Plan(Generic[Descriptor, Arguments]):
         return self._device
 
     @property
+    def preference(self) -> PlanPreference:
+        """The limits and wishes it was selected under."""
+        return self._preference
+
+    @property
+    def measured_as(self) -> tuple[str, str]:
+        """The operation and the digest of its variants, as tables of measured times know them."""
+        variants = self._serving()
+        return operation_key(variants), digest_of(variants, self._registry.manifest)
+
+    @property
     def selection(self) -> Selection:
         """The choice with its trace."""
         return self._selection
@@ -236,9 +251,12 @@ class Plan(Generic[Descriptor, Arguments]):
     def _name(self) -> str:
         return type(self).__name__
 
-    def _choose(self, aligned: int, preference: PlanPreference) -> Selection:
+    def _serving(self) -> tuple[Variant, ...]:
         wanted = self.signature(self._desc)
-        variants = self._registry.serving(wanted.category, wanted.op, wanted.element, wanted.aux_element)
+        return self._registry.serving(wanted.category, wanted.op, wanted.element, wanted.aux_element)
+
+    def _choose(self, aligned: int, preference: PlanPreference) -> Selection:
+        variants = self._serving()
 
         def requirements(variant: Variant) -> Requirements:
             if variant.sku.backend is BackendKind.Reference:
@@ -247,7 +265,11 @@ class Plan(Generic[Descriptor, Arguments]):
             return Requirements(recipe.workspace_bytes, recipe.shared_bytes)
 
         facts = {**self._facts, "alignment": aligned}
-        return select(self._name, variants, facts, self._device, preference, requirements)
+        measured = None
+        if not self._device.is_host:
+            bucket = bucket_of(self.bucket, facts)
+            measured = lookup(self._device.name, variants, self._registry.manifest, bucket)
+        return select(self._name, variants, facts, self._device, preference, requirements, measured)
 
     def _runtime(self) -> Runtime:
         return HOST_RUNTIME if self._device.is_host else runtime_named(self._device.execution)
@@ -366,6 +388,11 @@ _MOST_CALLS = 512
 def _memo(cls: Any, desc: Any, device: Device, preference: PlanPreference) -> Any:
     cls.validate(desc)
     return cls(desc, device, preference, registry())
+
+
+def forget_plans() -> None:
+    """Select anew what is asked for next; plans that are held go on as they are."""
+    _memo.cache_clear()
 
 
 def _device_of(plan: str, stream: Any, device: Device | None) -> Device:
