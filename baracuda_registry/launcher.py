@@ -69,6 +69,7 @@ def make_launcher(
     reader: Reader,
     workspace: Workspace | None,
     aligned: int,
+    offsets: Sequence[int],
     names: Mapping[str, Any],
 ) -> Launcher:
     """The launcher of a plan for one library's arrays.
@@ -78,10 +79,11 @@ def make_launcher(
         operands: the argument table.
         reader: how to read the arguments.
         workspace: None where the plan needs none.
-        aligned: alignment in bytes that every vector operand must have for `remember` to be asked; a power of two.
-        names: what else the code refers to: `ordinal`, `device`, `stream_pointer` (`Runtime.stream_pointer`), `known`
-            (addresses → call) and `remember` (adds aligned addresses to it); a call is `(run, slots, stream) → None`
-            split as `(run, slots)`.
+        aligned: alignment in bytes that the plan's own variant may count on in vector operands; a power of two.
+        offsets: of the workspace's buffers, for that variant.
+        names: what else the code refers to: `ordinal`, `device`, `stream_pointer` (`Runtime.stream_pointer`); `known`,
+            by addresses the pair of a function `(slots, stream)` to call and its slots, and the `most` it may hold;
+            for addresses that are not known but aligned, the `run` and the `pack` of the plan's own variant.
     """
     scope: dict[str, Any] = {**reader.names, **(workspace.reader.names if workspace else {}), **names}
     scope["bundle"] = bundle
@@ -113,6 +115,8 @@ def make_launcher(
             f"  w = {workspace.reader.pointer.format(**fields)}",
         ]
         pointers.append("w")
+    slots = [f"p{i}" if operand.present else "0" for i, operand in enumerate(operands)]
+    slots += [f"w + {offset}" for offset in offsets]
     unfit = [_unaligned(operands, aligned, workspace), *_overlaps(operands, workspace)]
     lines += [
         # Whatever an array's library raises here it raises again before the complete checks, which report it.
@@ -121,12 +125,13 @@ def make_launcher(
         " call = known.get(pointers)",
         " if call is None:",
         *(f"  if {condition}: return False" for condition in unfit if condition),
-        "  call = remember(pointers)",
+        f"  slots = ({''.join(f'{slot}, ' for slot in slots)})",
+        "  if len(known) >= most: known.clear()",
+        "  call = known[pointers] = (run, (slots, pack(*slots)))",
         f" if stream is None: handle = {reader.current_stream}",
         " elif type(stream) is int: handle = stream",
         " else: handle = stream_pointer(stream, device, ())",
-        " run, slots = call",
-        " run(slots, handle)",
+        " call[0](call[1], handle)",
         " return True",
     ]
     return _define(lines, f"<launcher of {bundle.__name__} for {reader.library}>", scope)

@@ -118,6 +118,10 @@ class Bound:
         operands: names of the plan's operands, in order, with their sizes in bytes.
         device: where it runs.
         runtime: the device's runtime.
+
+    Attributes:
+        offsets: of the workspace's buffers, whose addresses follow the operands' in the slots.
+        pack: makes the bytes of the slots from the addresses.
     """
 
     def __init__(
@@ -135,8 +139,8 @@ class Bound:
         self._operands = tuple(operands)
         self._device = device
         self._runtime = runtime
-        self._offsets = tuple(recipe.offsets.values())
-        self._pack = struct.Struct(f"={len(self._operands) + len(self._offsets)}Q").pack
+        self.offsets = tuple(recipe.offsets.values())
+        self.pack = struct.Struct(f"={len(self._operands) + len(self.offsets)}Q").pack
         self._kernels: Mapping[str, Any] | None = None
         self._context: Any = None
         self._current = runtime.context
@@ -176,8 +180,8 @@ class Bound:
             given: addresses of the operands (0 where absent), then of the workspace.
         """
         *operands, workspace = given
-        addresses = (*operands, *[workspace + offset for offset in self._offsets])
-        return addresses, self._pack(*addresses)
+        addresses = (*operands, *[workspace + offset for offset in self.offsets])
+        return addresses, self.pack(*addresses)
 
     def run(self, slots: Slots, stream: int) -> None:
         """Enqueue every step on the stream.

@@ -351,6 +351,7 @@ class Plan(Generic[Descriptor, Arguments]):
         if reader is None or readers or (self.workspace_size and space is None):
             return
         key = (reader.library, space.reader.library if space else "")
+        bound = self._bound_for(VECTOR_BYTES, runtime)
         with self._lock:
             if key in self._libraries:
                 return
@@ -360,9 +361,13 @@ class Plan(Generic[Descriptor, Arguments]):
                 "device": self._device,
                 "stream_pointer": runtime.stream_pointer,
                 "known": self._calls,
-                "remember": functools.partial(self._remember, VECTOR_BYTES, runtime),
+                "most": _MOST_CALLS,
+                "run": bound.run,
+                "pack": bound.pack,
             }
-            launcher = make_launcher(self.arguments_type, self._operands, reader, space, VECTOR_BYTES, names)
+            launcher = make_launcher(
+                self.arguments_type, self._operands, reader, space, VECTOR_BYTES, bound.offsets, names
+            )
             self._launchers = (*self._launchers, launcher)
 
     def _variant_for(self, aligned: int) -> Variant:
