@@ -154,11 +154,11 @@ def select(
             seconds = measured.seconds.get(variant.id) if measured is not None else None
             candidates.append(Candidate(variant, variant.rank_for(known), needs, seconds))
     candidates.sort(key=rank_order)
-    fastest = _fastest(candidates)
-    if fastest is not None:
-        candidates.remove(fastest)
-        candidates.insert(0, fastest)
-    decided = fastest is not None
+    times = {c.variant.id: c.seconds for c in candidates if c.seconds is not None}
+    winner = measured_winner(candidates[0].variant.id, times) if times else None
+    if winner is not None:
+        candidates.sort(key=lambda c: c.variant.id != winner)
+    decided = winner is not None
     trace = Trace(plan, device, dict(facts), tuple(candidates), tuple(rejected), measured, decided)
     if not candidates:
         lines = [f"{plan}: no variant serves this problem on {device.name}"]
@@ -175,13 +175,17 @@ def rank_order(candidate: Candidate) -> tuple[int, int, str]:
     return candidate.rank, -candidate.variant.sku.arch.compute_capability, candidate.variant.id
 
 
-def _fastest(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The candidate that measurement puts before the first, if it does."""
-    timed = [candidate for candidate in candidates if candidate.seconds is not None]
-    if not timed or candidates[0].seconds is None:
+def measured_winner(first: str, seconds: Mapping[str, float]) -> str | None:
+    """The id that measurement puts before the rank's choice `first`, if it does.
+
+    Args:
+        first: id of the rank's choice; without a time of its own it stays.
+        seconds: times of eligible variants by id.
+    """
+    if first not in seconds:
         return None
-    best = min(timed, key=lambda candidate: candidate.seconds or 0.0)
-    return best if (best.seconds or 0.0) * (1 + MARGIN) <= candidates[0].seconds else None
+    best = min(seconds, key=lambda name: seconds[name])
+    return best if seconds[best] * (1 + MARGIN) <= seconds[first] else None
 
 
 def _is_pinned(variant: Variant, pin: str) -> bool:

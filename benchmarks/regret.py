@@ -1,7 +1,8 @@
 """`python -m benchmarks.regret`: how much slower the chosen variant is than the best one, over a grid of shapes.
 
-Every eligible variant of every shape is measured.  Regret is the time of the choice over the least time: by ranks
-alone, and with the tables of measured times that are in force (`BARACUDA_TUNED=0` leaves them aside).
+Every eligible variant of every shape is measured.  Regret is the time of the choice over the least time: of the choice
+as it stands, with the tables of measured times that are in force (`BARACUDA_TUNED=0` leaves them aside); by ranks alone;
+and with the table that this very report comes to, which shows how far shapes of one bucket agree.
 
     python -m benchmarks.regret -o regret.json            # measure and report
     python -m benchmarks.regret --from regret.json        # report again, without a GPU
@@ -31,6 +32,7 @@ from baracuda_registry import measured
 from baracuda_registry.bucket import bucket_of
 from baracuda_registry.measure import GraphStopwatch, Stopwatch
 from baracuda_registry.operands import Operand
+from baracuda_registry.select import measured_winner
 from baracuda_registry.tuning import by_rank, pinned, prepare, time_plans
 
 TARGET_MEDIAN, TARGET_WORST = 1.02, 1.15
@@ -346,19 +348,23 @@ def row(
     }
 
 
-def regrets(entry: dict[str, Any]) -> tuple[float, float]:
-    """Time over the least time: of the choice, and of the choice by ranks alone."""
-    times = entry["times_us"]
+def regrets(entry: dict[str, Any], own: measured.Table) -> tuple[float, float, float]:
+    """Time over the least time: of the choice, of the choice by ranks alone, and of the choice with a table."""
+    times, ranked = entry["times_us"], entry["by_rank"]
+    known = own.find(entry["operation"], entry["digest"], entry["bucket"])
+    seconds = {} if known is None else {name: known.seconds[name] for name in times if name in known.seconds}
+    tabled = measured_winner(ranked, seconds) or ranked
     least = min(times.values())
-    return times[entry["chosen"]] / least, times[entry["by_rank"]] / least
+    return times[entry["chosen"]] / least, times[ranked] / least, times[tabled] / least
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By operation: how many shapes, median and worst regret of the choice and of ranks alone, and the worst shape."""
+    """By operation: how many shapes, median and worst regret of each way to choose, and the worst shape."""
+    own = table("", rows)
     found: dict[str, dict[str, Any]] = {}
     for op in dict.fromkeys(entry["op"] for entry in rows):
         mine = [entry for entry in rows if entry["op"] == op]
-        chosen, ranked = zip(*(regrets(entry) for entry in mine))
+        chosen, ranked, tabled = zip(*(regrets(entry, own) for entry in mine))
         worst = mine[chosen.index(max(chosen))]
         found[op] = {
             "shapes": len(mine),
@@ -369,20 +375,22 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "worst_best": min(worst["times_us"], key=worst["times_us"].get).rsplit("/", 1)[1],
             "median_by_rank": statistics.median(ranked),
             "worst_by_rank": max(ranked),
+            "median_with_own_table": statistics.median(tabled),
+            "worst_with_own_table": max(tabled),
             "on_target": statistics.median(chosen) <= TARGET_MEDIAN and max(chosen) <= TARGET_WORST,
         }
     return found
 
 
-def table(report: dict[str, Any]) -> measured.Table:
-    """The table of measured times that a report comes to.
+def table(gpu: str, rows: Sequence[dict[str, Any]], about: dict[str, Any] | None = None) -> measured.Table:
+    """The table of measured times that a report's rows come to.
 
     Where several shapes fall into one bucket a variant's time is the geometric mean of its times; one that was not
     eligible for all of them is left out.
     """
-    made = measured.Table(report["environment"]["gpu"], about=report["environment"])
+    made = measured.Table(gpu, about=about or {})
     groups: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for entry in report["rows"]:
+    for entry in rows:
         key = (entry["operation"], entry["digest"], entry["bucket"])
         groups.setdefault(key, []).append(entry["times_us"])
     for (operation, digest, bucket), times in groups.items():
@@ -396,13 +404,19 @@ def table(report: dict[str, Any]) -> measured.Table:
 
 
 def show(console: Console, found: dict[str, dict[str, Any]]) -> None:
-    sheet = Sheet(
-        title=f"time of the choice / least time; target {TARGET_MEDIAN} median, {TARGET_WORST} worst"
-    )
-    for heading in ("op", "shapes", "median", "worst", "by rank", "worst", "worst shape: chosen, best"):
+    sheet = Sheet(title=f"time over least time, median / worst; target {TARGET_MEDIAN} / {TARGET_WORST}")
+    for heading in (
+        "op",
+        "shapes",
+        "choice",
+        "by rank",
+        "own table",
+        "worst shape of the choice: chosen, best",
+    ):
         sheet.add_column(heading)
     for op, entry in found.items():
-        numbers = [f"{entry[k]:.3f}" for k in ("median", "worst", "median_by_rank", "worst_by_rank")]
+        ways = ("", "_by_rank", "_with_own_table")
+        numbers = [f"{entry['median' + way]:.3f} / {entry['worst' + way]:.3f}" for way in ways]
         where = (
             f"{entry['worst_case'].removeprefix(op).strip()}: {entry['worst_chosen']}, {entry['worst_best']}"
         )
@@ -472,11 +486,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         chosen = cases(options.ops.split(","), options.dtypes.split(","), options.every)
         report = measure_all([case for case in chosen if options.only in case.label], options, console)
-    report["summary"] = summary(report["rows"])
+    report["summary"], environment = summary(report["rows"]), report["environment"]
     show(console, report["summary"])
     for path, text in (
         (options.output, json.dumps(report, indent=1) + "\n"),
-        (options.table, table(report).to_json()),
+        (options.table, table(environment["gpu"], report["rows"], environment).to_json()),
     ):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -63,11 +63,13 @@ def test_rows_figures_and_the_table(dry: DryBackend, tmp_path: Path, monkeypatch
     count = len(other.plan(dry.device).selection.trace.candidates)
     third = entry(dry, other, *[float(1 + i) for i in range(count)])
     assert list(first["times_us"]) == order
-    assert regret.regrets(first) == (2.0, 2.0)
-    assert regret.regrets(third) == (1.0, 1.0)
+    own = regret.table("NVIDIA H200", [first, second, third])
+    assert regret.regrets(first, own) == (2.0, 2.0, 1.0)
+    assert regret.regrets(third, own) == (1.0, 1.0, 1.0)
     found = regret.summary([first, second, third])
     assert found["group_norm"]["median"] == 5.0
     assert found["group_norm"]["worst"] == 8.0
+    assert found["group_norm"]["worst_with_own_table"] == 1.0
     assert found["group_norm"]["worst_best"] == order[1].rsplit("/", 1)[1]
     assert not found["group_norm"]["on_target"]
     assert found["quantize"]["on_target"]
@@ -100,7 +102,7 @@ def test_rows_figures_and_the_table(dry: DryBackend, tmp_path: Path, monkeypatch
     forget_plans()
     assert case.plan(dry.device).variant.id == order[1]
     again = entry(dry, case, 2.0, 1.0, *slow)
-    assert regret.regrets(again) == (1.0, 2.0)
+    assert regret.regrets(again, measured.Table("NVIDIA H200")) == (1.0, 2.0, 2.0)
     measured.forget()
 
 
@@ -109,7 +111,7 @@ def test_variants_that_not_every_shape_of_a_bucket_has_are_left_out() -> None:
         {"operation": "o", "digest": "d", "bucket": "b", "times_us": times}
         for times in ({"x": 1.0, "y": 2.0}, {"y": 2.0, "z": 0.5})
     ]
-    made = regret.table({"environment": {"gpu": "NVIDIA H200"}, "rows": rows})
+    made = regret.table("NVIDIA H200", rows)
     assert set(made.operations["o"].buckets["b"]) == {"y"}
 
 
