@@ -173,8 +173,9 @@ class CudaRuntime:
         """Make the device's primary context current."""
         current = int(cudart.getDevice())
         cudart.setDevice(device.ordinal)
-        # A new thread has a current device but no current context until the runtime is used.
-        cudart.free(0)
+        if current != device.ordinal or not driver.ctxGetCurrent():
+            # A new thread has a current device but no current context until the runtime is used.
+            cudart.free(0)
         return None if current == device.ordinal else current
 
     def leave(self, token: int | None) -> None:

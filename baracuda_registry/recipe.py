@@ -195,6 +195,8 @@ class Bound:
         """
         if self._kernels is None:
             self.prepare()
+        if not self.recipe.steps:
+            return
         free = self._free
         try:
             block = free.pop()

@@ -206,6 +206,30 @@ def test_a_thread_without_the_context_enters_it(dry: DryBackend) -> None:
     assert len(dry.runtime.log) == 3
 
 
+def test_an_empty_problem_touches_no_device(dry: DryBackend) -> None:
+    desc = br.LpPool1dDescriptor(batch=0, channels=3, l_in=16, window=4, p=2.0, element="f32")
+    plan = br.LpPool1dPlan(desc, dry.device, br.PlanPreference(), br.registry())
+    args = bundle(dry, plan)
+    for _ in range(2):
+        plan.run(None, None, args)
+    assert len(plan._launchers) == 1
+    assert (dry.runtime.entered, dry.runtime.log) == (0, [])
+
+
+def test_zeros_of_an_empty_problem_are_enqueued(dry: DryBackend) -> None:
+    desc = br.GroupNormBackwardDescriptor(input_shape=(0, 8, 4), num_groups=2, element="f32")
+    plan = br.GroupNormBackwardPlan(desc, dry.device, br.PlanPreference(), br.registry())
+    args = bundle(dry, plan)
+    for _ in range(2):
+        dry.runtime.log.clear()
+        plan.run(None, dry.workspace(plan.workspace_size), args)
+        assert {pointers[0] for pointers in dry.runtime.log} == {
+            args.dgamma.ctypes.data,
+            args.dbeta.ctypes.data,
+        }
+    assert dry.runtime.entered == 1
+
+
 def test_a_refused_launch_is_one_clear_error(dry: DryBackend) -> None:
     sample = SAMPLES[0]
     plan = dry.plan(sample)
