@@ -250,7 +250,8 @@ def _cupy_reader(flat: bool) -> Reader:
 def _torch_reader() -> Reader:
     import torch
 
-    capacity = "{{a}}.untyped_storage().nbytes() - {{a}}.storage_offset() * {itemsize}"
+    # The length of an untyped storage is its bytes, and quicker to get than `nbytes()`.
+    capacity = "len({{a}}.untyped_storage()) - {{a}}.storage_offset() * {itemsize}"
     # The ordinal alone would not tell other kinds of device.
     place = "not {a}.is_contiguous() or {a}.get_device() != ordinal or not {a}.is_cuda"
 
