@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -343,6 +345,45 @@ def test_the_clock_divides_by_calls_and_rotates() -> None:
     sample = measure.ClockStopwatch(lambda: next(ticks)).sample(visited.append, 2, 3)
     assert sample() == 2.0
     assert visited == [0, 1, 0]
+
+
+def test_a_graph_holds_the_calls_and_lies_between_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for CuPy that writes down what is asked of it, in order."""
+    log: list[str] = []
+
+    class Noted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getattr__(self, verb: str) -> Any:
+            def note(*_: Any, **__: Any) -> Any:
+                log.append(f"{self.name}.{verb}")
+                return Noted("graph")
+
+            return note
+
+        def __enter__(self) -> None:
+            log.append("enter")
+
+        def __exit__(self, *_: Any) -> None:
+            log.append("exit")
+
+    events = iter(("start", "stop"))
+    cuda = SimpleNamespace(
+        Stream=lambda non_blocking: Noted("stream"),
+        Event=lambda: Noted(next(events)),
+        runtime=Noted("runtime"),
+        get_elapsed_time=lambda start, stop: 6.0,  # milliseconds
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    sample = measure.GraphStopwatch().sample(lambda index: log.append(f"call {index}"), 2, 3)
+    assert log == [
+        *("runtime.deviceSynchronize", "enter", "call 0", "stream.synchronize", "stream.begin_capture"),
+        *("call 0", "call 1", "call 0", "stream.end_capture", "graph.upload", "exit"),
+    ]
+    log.clear()
+    assert sample() == pytest.approx(2e-3)
+    assert log == ["start.record", "graph.launch", "stop.record", "stop.synchronize"]
 
 
 # tune -----------------------------------------------------------------------------------------------------------------
