@@ -28,6 +28,7 @@ _HOMES: dict[str, str] = {
         "catalog": "Registry registry",
         "manifest": "Variant",
         "select": "Selection Trace",
+        "tuning": "Tuning tune",
         "plans.quantize_per_group": "QuantizePerGroupArgs QuantizePerGroupDescriptor QuantizePerGroupPlan",
         "plans.quantize_per_group_backward": (
             "QuantizePerGroupBackwardArgs QuantizePerGroupBackwardDescriptor QuantizePerGroupBackwardPlan"

@@ -20,7 +20,9 @@ from .device import NAMED, Device
 from .elements import ElementKind
 from .errors import DeviceMismatch, InvalidProblem, LaunchError, Unsupported
 from .execution import View
+from .launcher import Reader
 from .manifest import Manifest, Variant
+from .operands import Operand
 
 
 def device_count() -> int:
@@ -71,10 +73,14 @@ def stream_ordinal(stream: Any) -> int | None:
 class CudaRuntime:
     """Loads cubins into primary contexts and launches them on the caller's stream."""
 
+    failures = (driver.CUDADriverError, cudart.CUDARuntimeError)
+    launch = staticmethod(driver.launchKernel)
+    zero = staticmethod(cudart.memsetAsync)
+    context = staticmethod(driver.ctxGetCurrent)
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._modules: dict[tuple[str | None, int | None], tuple[int, dict[str, int]]] = {}
-        self._thread = threading.local()
         self._viewers: dict[type, Callable[[Any], View]] = {}
 
     def view(self, array: Any) -> View:
@@ -86,25 +92,12 @@ class CudaRuntime:
             viewer = self._viewers[kind] = _viewer_for(array)
         return viewer(array)
 
-    def fingerprint(self, arrays: Sequence[Any], workspace: Any) -> list[Any]:
-        """Pointer, shape and what else the array's library lets a program change in place; the workspace's view."""
-        prints: list[Any] = [None if workspace is None else self._view_or_unique(workspace)]
-        viewers = self._viewers
-        for array in arrays:
-            viewer = viewers.get(type(array))
-            if viewer is _view_cupy:
-                prints.append((array.data.ptr, array.shape))
-            elif viewer is _view_torch:
-                prints.append((array.data_ptr(), array.shape, array.dtype, array.is_contiguous()))
-            else:
-                prints.append(None if array is None else self._view_or_unique(array))
-        return prints
-
-    def _view_or_unique(self, array: Any) -> Any:
-        try:
-            return self.view(array)
-        except TypeError:
-            return object()
+    def reader(self, array: Any) -> Reader | None:
+        """Straight-line code reads CuPy arrays and torch tensors."""
+        viewer = self._viewers.get(type(array))
+        if viewer is _view_cupy:
+            return _cupy_reader(hasattr(array, "_c_contiguous"))
+        return _torch_reader() if viewer is _view_torch else None
 
     def stream_pointer(self, stream: Any, device: Device, arrays: Sequence[Any]) -> int:
         """The stream's handle.
@@ -176,37 +169,14 @@ class CudaRuntime:
                     f"{device.name} refuses {shared_bytes} bytes of dynamic shared memory beside {static} static ones: {error}"
                 ) from error
 
-    def launch(self, launch: tuple[Any, ...], stream: int) -> None:
-        """Enqueue a kernel.
-
-        Raises:
-            LaunchError: the driver refuses it.
-        """
-        kernel, gx, gy, gz, bx, by, bz, shared_bytes, parameters = launch
-        try:
-            driver.launchKernel(kernel, gx, gy, gz, bx, by, bz, shared_bytes, stream, parameters, 0)
-        except driver.CUDADriverError as error:
-            raise LaunchError(
-                f"kernel launch failed: {error} (grid {launch[1:4]}, block {launch[4:7]}, {shared_bytes} B shared)"
-            ) from error
-
-    def zero(self, pointer: int, nbytes: int, stream: int) -> None:
-        """Enqueue a memset to zero."""
-        cudart.memsetAsync(pointer, 0, nbytes, stream)
-
     def enter(self, device: Device) -> int | None:
         """Make the device's primary context current."""
-        current = cudart.getDevice()
-        if current == device.ordinal:
-            if not getattr(self._thread, "ready", False):
-                # A new thread has a current device but no current context until the runtime is used.
-                cudart.setDevice(current)
-                cudart.free(0)
-                self._thread.ready = True
-            return None
+        current = int(cudart.getDevice())
         cudart.setDevice(device.ordinal)
-        cudart.free(0)
-        return int(current)
+        if current != device.ordinal or not driver.ctxGetCurrent():
+            # A new thread has a current device but no current context until the runtime is used.
+            cudart.free(0)
+        return None if current == device.ordinal else current
 
     def leave(self, token: int | None) -> None:
         """Make the caller's device current again."""
@@ -250,6 +220,56 @@ def _torch_raw_stream() -> Callable[[int | None], int]:
 
 def _torch_stream(ordinal: int | None) -> int:
     return int(_torch_raw_stream()(ordinal))
+
+
+@functools.cache
+def _cupy_reader(flat: bool) -> Reader:
+    """`flat`: whether contiguity can be read without making a `flags` object."""
+    contiguous = "{a}._c_contiguous" if flat else "{a}.flags.c_contiguous"
+    place = f"not {contiguous} or ({{m}} := {{a}}.data).device_id != ordinal"
+
+    def mismatch(operand: Operand) -> str:
+        shape = "{a}.shape != {shape}"
+        if len(operand.shape) == 1:  # CuPy makes a shape anew each time
+            shape = f"{{a}}.ndim != 1 or len({{a}}) != {operand.shape[0]}"
+        return f"{{a}}.dtype is not {{dtype}} or {shape} or {place}"
+
+    return Reader(
+        library="CuPy",
+        mismatch=mismatch,
+        read_only="",
+        short=f"{{a}}.nbytes < {{nbytes}} or {place}",
+        pointer="{m}.ptr",
+        dtype=lambda element: element.dtype,
+        current_stream="current_stream(ordinal).ptr",
+        names={"current_stream": get_current_stream},
+    )
+
+
+@functools.cache
+def _torch_reader() -> Reader:
+    import torch
+
+    # The length of an untyped storage is its bytes, and quicker to get than `nbytes()`.
+    capacity = "len({{a}}.untyped_storage()) - {{a}}.storage_offset() * {itemsize}"
+    # The ordinal alone would not tell other kinds of device.
+    place = "not {a}.is_contiguous() or {a}.get_device() != ordinal or not {a}.is_cuda"
+
+    def mismatch(operand: Operand) -> str:
+        memory = f"{capacity.format(itemsize=operand.element.itemsize)} < {operand.nbytes}"
+        return f"{{a}}.dtype is not {{dtype}} or {{a}}.shape != {{shape}} or {place} or {memory}"
+
+    memory = f"{capacity.format(itemsize='{a}.itemsize')} < {{nbytes}}"
+    return Reader(
+        library="PyTorch",
+        mismatch=mismatch,
+        read_only="",
+        short=f"{{a}}.nbytes < {{nbytes}} or {place} or {memory}",
+        pointer="{a}.data_ptr()",
+        dtype=lambda element: getattr(torch, str(element.info.numpy_name)),
+        current_stream="raw_stream(ordinal)",
+        names={"raw_stream": _torch_raw_stream()},
+    )
 
 
 def _view_cupy(array: Any) -> View:

@@ -16,6 +16,7 @@ from .errors import DeviceMismatch
 
 if TYPE_CHECKING:
     from .device import Device
+    from .launcher import Reader
     from .manifest import Manifest, Variant
 
 
@@ -43,11 +44,8 @@ class Runtime(Protocol):
     def view(self, array: Any) -> View:
         """Describe an array; raises `TypeError` for what is no array here."""
 
-    def fingerprint(self, arrays: Sequence[Any], workspace: Any) -> list[Any]:
-        """What can differ when the same array objects come again: pointers, shapes, and the whole workspace.
-
-        Equal fingerprints mean equal views; what is no array equals nothing.
-        """
+    def reader(self, array: Any) -> Reader | None:
+        """How straight-line code reads arrays of this one's library; None where it cannot."""
 
     def stream_pointer(self, stream: Any, device: Device, arrays: Sequence[Any]) -> int:
         """Handle of the caller's stream; None means the current stream of the arrays' library."""
@@ -58,17 +56,27 @@ class Runtime(Protocol):
     def allow_shared(self, kernel: Any, shared_bytes: int, device: Device) -> None:
         """Raise a kernel's dynamic shared memory limit before its first launch."""
 
-    def launch(self, launch: tuple[Any, ...], stream: int) -> None:
-        """Enqueue a kernel: `(kernel, grid x, y, z, block x, y, z, dynamic shared bytes, parameters)`.
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What `launch` and `zero` raise when the driver refuses."""
+
+    @property
+    def launch(self) -> Callable[..., Any]:
+        """Enqueue a kernel: `(kernel, grid x, y, z, block x, y, z, dynamic shared bytes, stream, parameters, 0)`.
 
         `parameters` is the address of an array of pointers to the parameters.
         """
 
-    def zero(self, pointer: int, nbytes: int, stream: int) -> None:
-        """Enqueue a fill with zero bytes."""
+    @property
+    def zero(self) -> Callable[..., Any]:
+        """Enqueue a fill with a byte value: `(pointer, value, bytes, stream)`."""
+
+    @property
+    def context(self) -> Callable[[], Any]:
+        """What is current for the calling thread: while it equals what it was between `enter` and `leave`, neither is needed."""
 
     def enter(self, device: Device) -> Any:
-        """Make the device current for the calling thread; returns what `leave` needs (None = nothing changed)."""
+        """Make the device current for the calling thread; returns what `leave` needs (None = nothing to undo)."""
 
     def leave(self, token: Any) -> None:
         """Undo `enter`."""

@@ -6,6 +6,7 @@ and overlap all follow from that row, so no plan has checks of its own to forget
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,11 @@ class Operand:
     absent_because: str = ""
     may_alias: str = ""
     vector: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.element.itemsize
 
 
 def check(

@@ -7,14 +7,15 @@ into prebuilt parameter blocks, so that a run only overwrites pointer slots and 
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .device import Device
 from .errors import LaunchError, ManifestError
 from .execution import Runtime
+from .launcher import make_enqueue
 from .manifest import Manifest, Variant
 
 _BUFFER_ALIGNMENT = 16
@@ -92,22 +93,23 @@ class Recipe:
 
 
 @dataclass(slots=True)
-class _Blocks:
-    """Parameter blocks of one thread: pointer slots that all launches share, and what `Runtime.launch` takes.
+class _Block:
+    """Parameter blocks of one run at a time: pointer slots that all launches share, and what enqueues the launches."""
 
-    A fill is `(operand, bytes)`.
-    """
+    slots: memoryview
+    enqueue: Callable[[Sequence[int], int], None]
+    keep: list[Any]
 
-    slots: Any
-    launches: list[tuple[Any, ...]]
-    keep: list[Any] = field(default_factory=list)
+
+Slots = tuple[tuple[int, ...], bytes]
+"""Values of the pointer slots: as numbers, and as the bytes that the slots take."""
 
 
 class Bound:
     """A recipe bound to a variant on a device.
 
-    Parameter blocks are per thread, because the driver copies them during the launch call and not before: two threads
-    that run one plan must not share them.
+    The driver copies parameter blocks during the launch call and not before, so two runs at once must not share one:
+    each takes a free block, or makes one, and gives it back.
 
     Args:
         manifest: where the variant's source is described.
@@ -116,6 +118,10 @@ class Bound:
         operands: names of the plan's operands, in order, with their sizes in bytes.
         device: where it runs.
         runtime: the device's runtime.
+
+    Attributes:
+        offsets: of the workspace's buffers, whose addresses follow the operands' in the slots.
+        pack: makes the bytes of the slots from the addresses.
     """
 
     def __init__(
@@ -133,69 +139,94 @@ class Bound:
         self._operands = tuple(operands)
         self._device = device
         self._runtime = runtime
-        self._offsets = tuple(recipe.offsets.values())
+        self.offsets = tuple(recipe.offsets.values())
+        self.pack = struct.Struct(f"={len(self._operands) + len(self.offsets)}Q").pack
         self._kernels: Mapping[str, Any] | None = None
-        self._local = threading.local()
+        self._context: Any = None
+        self._current = runtime.context
+        self._free: list[_Block] = []
 
     def prepare(self) -> None:
         """Compile and load what the recipe launches; does nothing the second time."""
-        if self._kernels is not None or not any(isinstance(step, Launch) for step in self.recipe.steps):
+        if self._kernels is not None:
             return
+        kernels: Mapping[str, Any] = {}
+        if self.recipe.steps:
+            token = self._runtime.enter(self._device)
+            try:
+                launches = [step for step in self.recipe.steps if isinstance(step, Launch)]
+                if launches:
+                    kernels = self._load(launches)
+                self._context = self._current()
+            finally:
+                self._runtime.leave(token)
+        self._kernels = kernels
+
+    def _load(self, launches: Sequence[Launch]) -> Mapping[str, Any]:
         if self._manifest is None:
             raise ManifestError(
                 f"{self.variant.id}: the registry was built without a manifest, it has no sources"
             )
-        token = self._runtime.enter(self._device)
-        try:
-            kernels = self._runtime.load(self._manifest, self.variant, self._device)
-            for step in self.recipe.steps:
-                if isinstance(step, Launch):
-                    kernel = kernels[self.variant.entry(step.role).symbol]
-                    self._runtime.allow_shared(kernel, step.shared_bytes, self._device)
-        finally:
-            self._runtime.leave(token)
-        self._kernels = kernels
+        kernels = self._runtime.load(self._manifest, self.variant, self._device)
+        for step in launches:
+            kernel = kernels[self.variant.entry(step.role).symbol]
+            self._runtime.allow_shared(kernel, step.shared_bytes, self._device)
+        return kernels
 
-    def addresses(self, operands: list[int], workspace: int) -> list[int]:
-        """Values of the pointer slots: the operands' addresses in order, then the workspace buffers'."""
-        return [*operands, *(workspace + offset for offset in self._offsets)]
+    def slots(self, given: Sequence[int]) -> Slots:
+        """Values of the pointer slots: the operands' addresses in order, then the workspace buffers'.
 
-    def run(self, pointers: list[int], stream: int) -> None:
+        Args:
+            given: addresses of the operands (0 where absent), then of the workspace.
+        """
+        *operands, workspace = given
+        addresses = (*operands, *[workspace + offset for offset in self.offsets])
+        return addresses, self.pack(*addresses)
+
+    def run(self, slots: Slots, stream: int) -> None:
         """Enqueue every step on the stream.
 
         Args:
-            pointers: what `addresses` made.
+            slots: what `slots` made.
             stream: stream handle.
+
+        Raises:
+            LaunchError: the driver refuses a launch.
         """
         if self._kernels is None:
             self.prepare()
-        blocks: _Blocks | None = getattr(self._local, "blocks", None)
-        if blocks is None:
-            blocks = self._local.blocks = self._build()
-        blocks.slots[:] = pointers
-        runtime = self._runtime
-        token = runtime.enter(self._device)
+        if not self.recipe.steps:
+            return
+        free = self._free
         try:
-            for step in blocks.launches:
-                if len(step) == 2:
-                    runtime.zero(pointers[step[0]], step[1], stream)
-                else:
-                    runtime.launch(step, stream)
+            block = free.pop()
+        except IndexError:
+            block = self._build()
+        addresses, packed = slots
+        try:
+            block.slots[:] = packed
+            if self._current() == self._context:
+                block.enqueue(addresses, stream)
+            else:
+                token = self._runtime.enter(self._device)
+                try:
+                    block.enqueue(addresses, stream)
+                finally:
+                    self._runtime.leave(token)
         finally:
-            if token is not None:
-                runtime.leave(token)
+            free.append(block)
 
-    def _build(self) -> _Blocks:
+    def _build(self) -> _Block:
         names = [name for name, _ in self._operands] + list(self.recipe.offsets)
-        slots = (ctypes.c_uint64 * max(len(names), 1))()
+        slots = (ctypes.c_uint64 * len(names))()
         sizes = [nbytes for _, nbytes in (*self._operands, *self.recipe.buffers)]
         base = ctypes.addressof(slots)
-        blocks = _Blocks(slots if names else (ctypes.c_uint64 * 0)(), [])
-        blocks.keep.append(slots)
+        keep: list[Any] = [slots]
+        steps: list[tuple[Any, ...]] = []
         for step in self.recipe.steps:
             if isinstance(step, Zero):
                 index = names.index(step.operand)
-                blocks.launches.append((index, sizes[index]))
+                steps.append((index, sizes[index]))
                 continue
             entry = self.variant.entry(step.role)
             addresses = (ctypes.c_void_p * len(entry.parameters))()
@@ -204,15 +235,21 @@ class Bound:
                     addresses[position] = base + 8 * self._slot(names, parameter.name)
                 else:
                     value = _TYPES[parameter.type](self._scalar(step, parameter.name))
-                    blocks.keep.append(value)
+                    keep.append(value)
                     addresses[position] = ctypes.addressof(value)
             self._check_grid(step)
-            blocks.keep.append(addresses)
+            keep.append(addresses)
             assert self._kernels is not None
             kernel = self._kernels[entry.symbol]
-            parameters = ctypes.addressof(addresses)
-            blocks.launches.append((kernel, *step.grid, *step.block, step.shared_bytes, parameters))
-        return blocks
+            steps.append((kernel, *step.grid, *step.block, step.shared_bytes, ctypes.addressof(addresses)))
+        runtime = self._runtime
+        enqueue = make_enqueue(steps, runtime.launch, runtime.zero, runtime.failures, self._explain)
+        return _Block(memoryview(slots).cast("B"), enqueue, keep)
+
+    def _explain(self, index: int, error: Exception) -> LaunchError:
+        step = self.recipe.steps[index]
+        what = f"{step.role} (grid {step.grid}, block {step.block}, {step.shared_bytes} B shared)" if isinstance(step, Launch) else f"fill of {step.operand}"  # fmt: skip
+        return LaunchError(f"{self.variant.id}: the launch of {what} failed: {error}")
 
     def _slot(self, names: list[str], name: str) -> int:
         try:

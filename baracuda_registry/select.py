@@ -16,6 +16,9 @@ from .manifest import Variant
 from .preference import PlanPreference
 from .sku import ArchSku, BackendKind
 
+MARGIN = 0.05
+"""By how much a measured time must win against that of the rank's choice: less is within what a day or a clock changes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
@@ -34,12 +37,28 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """Times taken on this device for problems of this bucket.
+
+    Attributes:
+        seconds: by variant id.
+        bucket: text of the shape bucket.
+        origin: the table they come from.
+    """
+
+    seconds: Mapping[str, float]
+    bucket: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """An eligible variant, its rank for this problem and what it needs."""
+    """An eligible variant, its rank for this problem, what it needs, and its measured time if there is one."""
 
     variant: Variant
     rank: int
     requirements: Requirements
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,8 @@ class Trace:
         facts: facts of the problem.
         candidates: eligible variants, best first.
         rejected: every other variant, with all reasons.
+        measured: the measured times that were known, None where there were none.
+        decided_by_measurement: whether they put another variant first than the ranks would have.
     """
 
     plan: str
@@ -59,14 +80,24 @@ class Trace:
     facts: Mapping[str, Fact]
     candidates: tuple[Candidate, ...]
     rejected: tuple[Rejection, ...]
+    measured: Measured | None = None
+    decided_by_measurement: bool = False
 
     def __str__(self) -> str:
         lines = [f"{self.plan} on {self.device.name}:"]
         for index, candidate in enumerate(self.candidates):
             mark = "chosen  " if index == 0 else "eligible"
+            time = "" if candidate.seconds is None else f", measured {candidate.seconds * 1e6:.4g} µs"
             lines.append(
-                f"  {mark} {candidate.variant.id} (rank {candidate.rank}): {candidate.variant.summary}"
+                f"  {mark} {candidate.variant.id} (rank {candidate.rank}{time}): {candidate.variant.summary}"
             )
+        if self.measured is not None:
+            decided = (
+                "decided"
+                if self.decided_by_measurement
+                else f"the rank's choice stays (a win of {MARGIN:.0%} is asked for)"
+            )
+            lines.append(f"  measurement: {decided}; bucket {self.measured.bucket}, {self.measured.origin}")
         for rejection in self.rejected:
             lines.append(f"  rejected {rejection.variant.id}: " + "; ".join(rejection.reasons))
         return "\n".join(lines)
@@ -88,6 +119,7 @@ def select(
     device: Device,
     preference: PlanPreference,
     requirements: Callable[[Variant], Requirements],
+    measured: Measured | None = None,
 ) -> Selection:
     """Choose among `variants` for a problem on a device.
 
@@ -98,9 +130,11 @@ def select(
         device: facts of the device.
         preference: the caller's limits and wishes.
         requirements: what an eligible variant needs for this problem; asked only of variants whose constraints hold.
+        measured: times known for this device and the problem's bucket.
 
     Returns:
-        the choice: lowest rank first, then the more specific tier, then the id.
+        the choice: lowest rank first, then the more specific tier, then the id; but the fastest eligible variant where
+        it was measured to be faster than that by `MARGIN`.
 
     Raises:
         NoVariant: nothing is eligible; the message lists every variant with every reason.
@@ -117,9 +151,15 @@ def select(
         if reasons:
             rejected.append(Rejection(variant, tuple(reasons)))
         else:
-            candidates.append(Candidate(variant, variant.rank_for(known), needs))
-    candidates.sort(key=lambda c: (c.rank, -c.variant.sku.arch.compute_capability, c.variant.id))
-    trace = Trace(plan, device, dict(facts), tuple(candidates), tuple(rejected))
+            seconds = measured.seconds.get(variant.id) if measured is not None else None
+            candidates.append(Candidate(variant, variant.rank_for(known), needs, seconds))
+    candidates.sort(key=rank_order)
+    times = {c.variant.id: c.seconds for c in candidates if c.seconds is not None}
+    winner = measured_winner(candidates[0].variant.id, times) if times else None
+    if winner is not None:
+        candidates.sort(key=lambda c: c.variant.id != winner)
+    decided = winner is not None
+    trace = Trace(plan, device, dict(facts), tuple(candidates), tuple(rejected), measured, decided)
     if not candidates:
         lines = [f"{plan}: no variant serves this problem on {device.name}"]
         if preference.variant is not None and not any(_is_pinned(v, preference.variant) for v in variants):
@@ -128,6 +168,24 @@ def select(
         raise NoVariant("\n".join(lines), trace)
     best = candidates[0]
     return Selection(best.variant, best.requirements, trace)
+
+
+def rank_order(candidate: Candidate) -> tuple[int, int, str]:
+    """What candidates are sorted by where no measurement speaks."""
+    return candidate.rank, -candidate.variant.sku.arch.compute_capability, candidate.variant.id
+
+
+def measured_winner(first: str, seconds: Mapping[str, float]) -> str | None:
+    """The id that measurement puts before the rank's choice `first`, if it does.
+
+    Args:
+        first: id of the rank's choice; without a time of its own it stays.
+        seconds: times of eligible variants by id.
+    """
+    if first not in seconds:
+        return None
+    best = min(seconds, key=lambda name: seconds[name])
+    return best if seconds[best] * (1 + MARGIN) <= seconds[first] else None
 
 
 def _is_pinned(variant: Variant, pin: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from baracuda_registry import Device
 from baracuda_registry.execution import register_runtime
 from baracuda_registry.host import view_numpy
+from baracuda_registry.launcher import Reader
 from baracuda_registry.manifest import Manifest, Variant
 
 from . import cuda_on_cpu
@@ -28,16 +30,20 @@ CPU_EXECUTION = "cuda_on_cpu"
 class CpuRuntime:
     """Serves plans on `Device`s whose execution is `cuda_on_cpu`: the same recipes and parameter blocks as on a GPU."""
 
+    failures = (RuntimeError,)
+
     def __init__(self) -> None:
         self._libraries: dict[str, Any] = {}
         self.seed: int | None = None
         self.launches = 0
+        self.entered = 0
+        self.per_thread = False
 
     def view(self, array: Any) -> Any:
         return view_numpy(array)
 
-    def fingerprint(self, arrays: Sequence[Any], workspace: Any) -> list[Any]:
-        return [_view_or_unique(array) for array in (*arrays, workspace)]
+    def reader(self, array: Any) -> Reader:
+        return NUMPY
 
     def stream_pointer(self, stream: Any, device: Device, arrays: Sequence[Any]) -> int:
         return 0
@@ -55,29 +61,38 @@ class CpuRuntime:
     def allow_shared(self, kernel: Any, shared_bytes: int, device: Device) -> None:
         assert shared_bytes <= device.shared_bytes_per_block
 
-    def launch(self, launch: tuple[Any, ...], stream: int) -> None:
-        (library, entry, cluster), gx, gy, gz, bx, by, bz, shared_bytes, parameters = launch
+    def launch(self, kernel: Any, *numbers: int) -> None:
+        library, entry, cluster = kernel
+        gx, gy, gz, bx, by, bz, shared_bytes, _, parameters, _ = numbers
         params = (ctypes.c_void_p * len(entry.parameters)).from_address(parameters)
         self.launches += 1
         library.launch(
             entry.symbol, (gx, gy, gz), (bx, by, bz), shared_bytes, params, seed=self.seed, cluster=cluster
         )
 
-    def zero(self, pointer: int, nbytes: int, stream: int) -> None:
-        ctypes.memset(pointer, 0, nbytes)
+    def zero(self, pointer: int, value: int, nbytes: int, stream: int) -> None:
+        ctypes.memset(pointer, value, nbytes)
+
+    def context(self) -> int:
+        return threading.get_ident() if self.per_thread else 0
 
     def enter(self, device: Device) -> None:
-        return None
+        self.entered += 1
 
     def leave(self, token: Any) -> None:
-        return None
+        assert token is None
 
 
-def _view_or_unique(array: Any) -> Any:
-    try:
-        return None if array is None else view_numpy(array)
-    except TypeError:
-        return object()
+_PLACE = "not {a}.flags.c_contiguous"
+NUMPY = Reader(
+    library="NumPy",
+    mismatch=lambda operand: f"{{a}}.dtype is not {{dtype}} or {{a}}.shape != {{shape}} or {_PLACE}",
+    read_only="not {a}.flags.writeable",
+    short=f"{{a}}.nbytes < {{nbytes}} or {_PLACE}",
+    pointer="({a}.ctypes.data if {a}.size else 0)",
+    dtype=lambda element: element.dtype,
+    current_stream="0",
+)
 
 
 cpu_runtime = CpuRuntime()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,15 @@ def device_backend(request: pytest.FixtureRequest) -> Any:
 def cuda() -> Any:
     """The GPU."""
     return _backend("cuda")
+
+
+@pytest.fixture
+def dry() -> Iterator[Any]:
+    """A device on which nothing runs."""
+    from baracuda_registry.plans.base import forget_plans
+
+    from .dry import DryBackend
+
+    forget_plans()
+    yield DryBackend()
+    forget_plans()

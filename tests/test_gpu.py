@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,74 @@ def test_torch_freed_storage(cuda: Any) -> None:
     with pytest.raises(br.BufferTooSmall) as caught:
         plan.run(None, None, plan.arguments_type(**tensors))
     assert (caught.value.needed, caught.value.got) == (4 * 32, 0)
+
+
+@samples
+def test_torch_tensors_in_every_wrong_form(
+    sample: Sample, cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The straight-line path takes fresh tensors and parameters, and leaves every difference to the complete checks."""
+    torch = pytest.importorskip("torch")
+    plan = sample.plan(sample.descriptor(), cuda.device, br.PlanPreference(), registry())
+
+    def tensor(shape: tuple[int, ...], name: str, parameter: bool = False) -> Any:
+        made = torch.ones(shape, dtype=getattr(torch, name), device="cuda")
+        return torch.nn.Parameter(made) if parameter else made
+
+    def bundle() -> Any:
+        names = {o.name: o.element.info.numpy_name for o in plan.argument_table}
+        return plan.arguments_type(
+            **{
+                o.name: tensor(o.shape, names[o.name], o.name == "gamma") if o.present else None
+                for o in plan.argument_table
+            }
+        )
+
+    space = tensor((plan.workspace_size,), "uint8") if plan.workspace_size else None
+    good = bundle()
+    plan.run(None, space, good)
+    (launch,) = plan._launchers
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_check", None)
+        plan.run(None, space, bundle())
+    with torch.no_grad():
+        assert launch(good, None, space)
+    for operand in (o for o in plan.argument_table if o.present):
+        name = operand.element.info.numpy_name
+        raw = tensor((2 * operand.nbytes + 16,), "uint8")
+        dtype = getattr(torch, name)
+        shrunk = tensor(operand.shape, name)
+        shrunk.untyped_storage().resize_(operand.nbytes - 1)
+        freed = tensor(operand.shape, name)
+        freed.untyped_storage().resize_(0)
+        moved = raw[16 : 16 + operand.nbytes].view(dtype).reshape(operand.shape)
+        assert launch(replace(good, **{operand.name: moved}), None, space)
+        wrong = {
+            "none": None,
+            "host": tensor(operand.shape, name).cpu(),
+            "cupy": cuda.cupy.asarray(tensor(operand.shape, name).detach())
+            if name != "bfloat16"
+            else cuda.empty(operand.shape, operand.element.dtype),
+            "dtype": tensor(operand.shape, "int64"),
+            "longer": tensor((*operand.shape[:-1], operand.shape[-1] + 1), name),
+            "rank": tensor((1, *operand.shape), name),
+            "strided": tensor((*operand.shape[:-1], 2 * operand.shape[-1]), name)[..., ::2],
+            "broadcast": tensor((1,) * len(operand.shape), name).expand(operand.shape),
+            "shrunk": shrunk,
+            "freed": freed,
+        }
+        for what, value in wrong.items():
+            assert not launch(replace(good, **{operand.name: value}), None, space), (operand.name, what)
+        raw.untyped_storage().resize_(16 + operand.nbytes - 1)
+        assert not launch(replace(good, **{operand.name: moved}), None, space), operand.name
+    if space is not None:
+        freed = tensor((plan.workspace_size,), "uint8")
+        freed.untyped_storage().resize_(0)
+        for value in (None, space[:-1], space.cpu(), freed):
+            assert not launch(good, None, value)
+        with pytest.raises(br.WorkspaceTooSmall):
+            plan.run(None, freed, good)
+    torch.cuda.synchronize()
 
 
 @samples

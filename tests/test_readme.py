@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import baracuda_registry as br
+from baracuda_registry import measured
+from baracuda_registry.plans.base import forget_plans
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -28,8 +30,14 @@ def test_block_on_the_host(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("index", range(len(BLOCKS)))
-def test_block_on_the_gpu(index: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_block_on_the_gpu(
+    index: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # What a block measures must not choose for the tests that follow.
+    monkeypatch.setattr(measured, "user_path", lambda name: tmp_path / f"{name}.json")
     _run(BLOCKS[index], capsys)
+    measured.forget()
+    forget_plans()
 
 
 def test_readme_shows_each_seed_plan() -> None:

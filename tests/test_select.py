@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ from baracuda_registry import (
 from baracuda_registry.constraint import Constraint
 from baracuda_registry.errors import InvalidProblem, Unsupported
 from baracuda_registry.manifest import RankRule
-from baracuda_registry.select import Requirements, Selection, select
+from baracuda_registry.select import Measured, Requirements, Selection, select
 
 H200 = Device.named("H200")
 BASE = "normalization-group_norm-f32-none-none-none-{arch}-{backend}-f32.f32.{stable}.{ordered}"
@@ -58,6 +59,20 @@ def choose(m: int = 64, device: Device = H200, alignment: int = 16, **preference
         device,
         PlanPreference(**preference),  # type: ignore[arg-type]
         lambda v: Requirements(WORKSPACE[v.design]),
+    )
+
+
+def choose_measured(
+    seconds: Mapping[str, float], m: int = 64, alignment: int = 16, **preference: object
+) -> Selection:
+    return select(
+        "TestPlan",
+        TABLE,
+        {"m": m, "alignment": alignment},
+        H200,
+        PlanPreference(**preference),  # type: ignore[arg-type]
+        lambda v: Requirements(WORKSPACE[v.design]),
+        Measured(seconds, "m~2^6", "test table"),
     )
 
 

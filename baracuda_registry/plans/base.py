@@ -12,11 +12,11 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ..bucket import Part, bucket_of
 from ..catalog import Registry, registry
 from ..constraint import Fact
 from ..device import Device, cuda_available
@@ -24,10 +24,12 @@ from ..elements import ElementKind
 from ..errors import DeviceMismatch, InvalidProblem, MisalignedOperand, NoVariant, WorkspaceTooSmall
 from ..execution import Runtime, View, runtime_named
 from ..host import HOST_RUNTIME, host_function
+from ..launcher import Launcher, Workspace, make_launcher
 from ..manifest import Variant
+from ..measured import digest_of, lookup, operation_key
 from ..operands import VECTOR_BYTES, Operand, alignment, check
 from ..preference import PlanPreference
-from ..recipe import Bound, Recipe
+from ..recipe import Bound, Recipe, Slots
 from ..select import Requirements, Selection, select
 from ..sku import BackendKind, KernelSku, OpCategory, OpKind, PrecisionGuarantee
 
@@ -51,6 +53,8 @@ class Plan(Generic[Descriptor, Arguments]):
 
     descriptor_type: ClassVar[type]
     arguments_type: ClassVar[type]
+    bucket: ClassVar[tuple[Part, ...]]
+    """Which problems share a measured time."""
 
     # What a plan adds ------------------------------------------------------------------------------------------
 
@@ -98,7 +102,14 @@ class Plan(Generic[Descriptor, Arguments]):
         self._lock = threading.Lock()
         self._bound: dict[int, Bound] = {}
         self._values: Callable[[Arguments], tuple[Any, ...]] = operator.attrgetter(*self._names)
-        self._seen: _Seen | None = None
+        present = [index for index, operand in enumerate(self._operands) if operand.present]
+        self._places = (
+            *present,
+            len(self._operands),
+        )  # of given addresses among all operands, then the workspace
+        self._launchers: tuple[Launcher, ...] = ()
+        self._libraries: set[tuple[str, str]] = set()
+        self._calls: dict[tuple[int, ...], tuple[Any, Slots]] = {}
 
     @classmethod
     def select(
@@ -156,6 +167,17 @@ class Plan(Generic[Descriptor, Arguments]):
         return self._device
 
     @property
+    def preference(self) -> PlanPreference:
+        """The limits and wishes it was selected under."""
+        return self._preference
+
+    @property
+    def measured_as(self) -> tuple[str, str]:
+        """The operation and the digest of its variants, as tables of measured times know them."""
+        variants = self._serving()
+        return operation_key(variants), digest_of(variants, self._registry.manifest)
+
+    @property
     def selection(self) -> Selection:
         """The choice with its trace."""
         return self._selection
@@ -204,18 +226,12 @@ class Plan(Generic[Descriptor, Arguments]):
                 launched or written.
             CompileError, LaunchError: the variant cannot be compiled, loaded or launched.
         """
+        for launch in self._launchers:
+            if launch(args, stream, workspace):
+                return
         runtime = self._runtime()
-        self._check_bundle(args)
-        values = self._values(args)
-        seen = self._seen
-        if (
-            seen is not None
-            and seen.args() is args
-            and runtime.fingerprint(values, workspace) == seen.fingerprint
-        ):
-            seen.bound.run(seen.pointers, runtime.stream_pointer(stream, self._device, values))
-            return
         views = self._check(args, runtime)
+        values = self._values(args)
         if self._device.is_host:
             if stream is not None:
                 raise InvalidProblem(f"{self._name}: stream is {stream!r}, want None on the host")
@@ -223,10 +239,11 @@ class Plan(Generic[Descriptor, Arguments]):
             return
         space = self._check_workspace(workspace, views, runtime)
         handle = runtime.stream_pointer(stream, self._device, values)
-        bound = self._bound_for(alignment(self._operands, views), runtime)
-        pointers = bound.addresses([0 if view is None else view.pointer for view in views], space)
-        bound.run(pointers, handle)
-        self._seen = _Seen(weakref.ref(args), runtime.fingerprint(values, workspace), pointers, bound)
+        pointers = [view.pointer for view in views if view is not None]
+        key = (*pointers, space) if self.workspace_size else tuple(pointers)
+        run, slots = self._remember(alignment(self._operands, views), runtime, key)
+        run(slots, handle)
+        self._add_launcher(values, workspace, runtime)
 
     # Internals -------------------------------------------------------------------------------------------------
 
@@ -234,9 +251,12 @@ class Plan(Generic[Descriptor, Arguments]):
     def _name(self) -> str:
         return type(self).__name__
 
-    def _choose(self, aligned: int, preference: PlanPreference) -> Selection:
+    def _serving(self) -> tuple[Variant, ...]:
         wanted = self.signature(self._desc)
-        variants = self._registry.serving(wanted.category, wanted.op, wanted.element, wanted.aux_element)
+        return self._registry.serving(wanted.category, wanted.op, wanted.element, wanted.aux_element)
+
+    def _choose(self, aligned: int, preference: PlanPreference) -> Selection:
+        variants = self._serving()
 
         def requirements(variant: Variant) -> Requirements:
             if variant.sku.backend is BackendKind.Reference:
@@ -245,7 +265,11 @@ class Plan(Generic[Descriptor, Arguments]):
             return Requirements(recipe.workspace_bytes, recipe.shared_bytes)
 
         facts = {**self._facts, "alignment": aligned}
-        return select(self._name, variants, facts, self._device, preference, requirements)
+        measured = None
+        if not self._device.is_host:
+            bucket = bucket_of(self.bucket, facts)
+            measured = lookup(self._device.name, variants, self._registry.manifest, bucket)
+        return select(self._name, variants, facts, self._device, preference, requirements, measured)
 
     def _runtime(self) -> Runtime:
         return HOST_RUNTIME if self._device.is_host else runtime_named(self._device.execution)
@@ -282,6 +306,8 @@ class Plan(Generic[Descriptor, Arguments]):
             raise MisalignedOperand(
                 f"{self._name}: workspace is at 0x{seen.pointer:x}, want a multiple of {VECTOR_BYTES}"
             )
+        if seen.capacity < needed:
+            raise WorkspaceTooSmall(needed, max(seen.capacity, 0), plan=self._name)
         end = seen.pointer + needed
         for operand, view in zip(self._operands, views):
             if view is not None and view.pointer < end and seen.pointer < view.pointer + view.nbytes:
@@ -295,15 +321,54 @@ class Plan(Generic[Descriptor, Arguments]):
         with self._lock:
             if aligned not in self._bound:
                 variant = self._variant_for(aligned)
-                sizes = [
-                    (operand.name, _product(operand.shape) * operand.element.itemsize)
-                    for operand in self._operands
-                ]
+                sizes = [(operand.name, operand.nbytes) for operand in self._operands]
                 recipe = self.recipe(self._desc, variant, self._device)
                 self._bound[aligned] = Bound(
                     self._registry.manifest, variant, recipe, sizes, self._device, runtime
                 )
             return self._bound[aligned]
+
+    def _remember(self, aligned: int, runtime: Runtime, pointers: tuple[int, ...]) -> tuple[Any, Slots]:
+        """What to call for these addresses (of the operands that are present, then the workspace), which fit."""
+        bound = self._bound_for(aligned, runtime)
+        addresses = [0] * (len(self._names) + 1)
+        for place, pointer in zip(self._places, pointers):
+            addresses[place] = pointer
+        call = (bound.run, bound.slots(addresses))
+        if len(self._calls) >= _MOST_CALLS:
+            self._calls.clear()
+        self._calls[pointers] = call
+        return call
+
+    def _add_launcher(self, values: Sequence[Any], workspace: Any, runtime: Runtime) -> None:
+        """Write the launcher for bundles like one that has passed every check, unless there is one."""
+        readers = {runtime.reader(value) for value in values if value is not None}
+        reader = readers.pop()
+        space = None
+        if self.workspace_size:
+            last = runtime.reader(workspace)
+            space = None if last is None else Workspace(self.workspace_size, last)
+        if reader is None or readers or (self.workspace_size and space is None):
+            return
+        key = (reader.library, space.reader.library if space else "")
+        bound = self._bound_for(VECTOR_BYTES, runtime)
+        with self._lock:
+            if key in self._libraries:
+                return
+            self._libraries.add(key)
+            names = {
+                "ordinal": self._device.ordinal,
+                "device": self._device,
+                "stream_pointer": runtime.stream_pointer,
+                "known": self._calls,
+                "most": _MOST_CALLS,
+                "run": bound.run,
+                "pack": bound.pack,
+            }
+            launcher = make_launcher(
+                self.arguments_type, self._operands, reader, space, VECTOR_BYTES, bound.offsets, names
+            )
+            self._launchers = (*self._launchers, launcher)
 
     def _variant_for(self, aligned: int) -> Variant:
         if aligned >= self.variant.alignment:
@@ -319,27 +384,20 @@ class Plan(Generic[Descriptor, Arguments]):
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The last bundle that passed every check.
-
-    The bundle is immutable and compared by identity (weakly held: a plan keeps no array alive), so what remains to be
-    looked at when it comes again is what its arrays can change in place: the fingerprint.
-    """
-
-    args: Callable[[], Any]
-    fingerprint: list[Any]
-    pointers: list[int]
-    bound: Bound
-
-
 _ANY = PlanPreference()
+_MOST_CALLS = 512
+"""Sets of addresses that a plan remembers; a program in its stride comes back to a few."""
 
 
 @functools.lru_cache(maxsize=4096)
 def _memo(cls: Any, desc: Any, device: Device, preference: PlanPreference) -> Any:
     cls.validate(desc)
     return cls(desc, device, preference, registry())
+
+
+def forget_plans() -> None:
+    """Select anew what is asked for next; plans that are held go on as they are."""
+    _memo.cache_clear()
 
 
 def _device_of(plan: str, stream: Any, device: Device | None) -> Device:
@@ -354,10 +412,3 @@ def _device_of(plan: str, stream: Any, device: Device | None) -> Device:
     if ordinal is not None and device.ordinal not in (None, ordinal):
         raise DeviceMismatch(f"{plan}: stream belongs to cuda:{ordinal}, device is cuda:{device.ordinal}")
     return device
-
-
-def _product(extents: tuple[int, ...]) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total

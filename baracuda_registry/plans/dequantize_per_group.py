@@ -14,7 +14,7 @@ from ..recipe import Recipe
 from ..sku import OpCategory, QuantizeKind
 from .base import Plan, Signature
 from .descriptors import normalize_element_fields
-from .per_group import group_facts, stream_recipe, validate_groups
+from .per_group import GROUP_BUCKET, group_facts, stream_recipe, validate_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,7 @@ class DequantizePerGroupPlan(Plan[DequantizePerGroupDescriptor, DequantizePerGro
 
     descriptor_type = DequantizePerGroupDescriptor
     arguments_type = DequantizePerGroupArgs
+    bucket = GROUP_BUCKET
 
     @classmethod
     def validate(cls, desc: DequantizePerGroupDescriptor) -> None:

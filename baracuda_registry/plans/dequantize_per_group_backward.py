@@ -14,7 +14,7 @@ from ..recipe import Recipe
 from ..sku import OpCategory, QuantizeKind
 from .base import Plan, Signature
 from .descriptors import normalize_element_fields
-from .per_group import group_facts, stream_recipe, validate_groups
+from .per_group import GROUP_BUCKET, group_facts, stream_recipe, validate_groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,7 @@ class DequantizePerGroupBackwardPlan(
 
     descriptor_type = DequantizePerGroupBackwardDescriptor
     arguments_type = DequantizePerGroupBackwardArgs
+    bucket = GROUP_BUCKET
 
     @classmethod
     def validate(cls, desc: DequantizePerGroupBackwardDescriptor) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from ..bucket import Octave, Whole
 from ..constraint import Fact
 from ..device import Device
 from ..elements import ElementKind
@@ -29,6 +30,16 @@ _TILE_BYTES = 16384
 _CHUNK_BYTES = 32768
 _MAX_CHUNKS = 512
 _RANKS = range(2, 9)
+
+NORM_BUCKET = (
+    Octave("groups"),
+    Octave("group_elements", 2),
+    Octave("channels_per_group"),
+    Whole("spatial", 8),
+)
+"""How many groups there are decides whether they fill the GPU, how large one is where it is held; half an octave of the
+latter, because what fits on chip ends abruptly.  How a group is cut into channels decides the sums by channel, and a
+channel's length the width of accesses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +125,7 @@ class GroupNormPlan(Plan[ForwardProblem, GroupNormArgs]):
 
     descriptor_type: ClassVar[type] = GroupNormDescriptor
     arguments_type: ClassVar[type] = GroupNormArgs
+    bucket = NORM_BUCKET
     kind = NormalizationKind.GROUP_NORM
 
     @classmethod

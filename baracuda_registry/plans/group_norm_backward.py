@@ -17,6 +17,7 @@ from ..recipe import Launch, Recipe, Zero
 from ..sku import NormalizationKind
 from .base import Plan, Signature
 from .group_norm import (
+    NORM_BUCKET,
     Geometry,
     NormOperands,
     NormProblem,
@@ -118,6 +119,7 @@ class GroupNormBackwardPlan(Plan[BackwardProblem, GroupNormBackwardArgs]):
 
     descriptor_type: ClassVar[type] = GroupNormBackwardDescriptor
     arguments_type: ClassVar[type] = GroupNormBackwardArgs
+    bucket = NORM_BUCKET
     kind = NormalizationKind.GROUP_NORM_BACKWARD
 
     @classmethod

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..bucket import Octave, Same, Whole
 from ..constraint import Fact
 from ..device import Device
 from ..elements import ElementKind
@@ -18,6 +19,16 @@ from ..recipe import Launch, Recipe
 from ..sku import OpCategory, PoolKind
 from .base import Plan, Signature
 from .descriptors import check_floating, check_integers, normalize_element_fields
+
+POOL_BUCKET = (
+    Octave("rows"),
+    Octave("l_out"),
+    Same("window"),
+    Same("stride"),
+    Same("p", (1.0, 2.0, 3.0)),
+    Whole("l_in", 8),
+)
+"""Windows and strides are small whole numbers that designs are made for; p only by whether it has a form of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +230,7 @@ class LpPool1dPlan(Plan[LpPool1dDescriptor, LpPool1dFwArgs]):
 
     descriptor_type = LpPool1dDescriptor
     arguments_type = LpPool1dFwArgs
+    bucket = POOL_BUCKET
 
     @classmethod
     def validate(cls, desc: LpPool1dDescriptor) -> None:

@@ -14,6 +14,7 @@ from ..recipe import Launch, Recipe
 from ..sku import OpCategory, PoolKind
 from .base import Plan, Signature
 from .lp_pool1d import (
+    POOL_BUCKET,
     LpPool1dDescriptor,
     block_of_rows,
     division,
@@ -58,6 +59,7 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
 
     descriptor_type = LpPool1dDescriptor
     arguments_type = LpPool1dBwArgs
+    bucket = POOL_BUCKET
 
     @classmethod
     def validate(cls, desc: LpPool1dDescriptor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..bucket import Octave, Whole
 from ..constraint import Fact
 from ..device import Device
 from ..elements import ElementKind
@@ -14,6 +15,9 @@ from .descriptors import check_floating, check_integers, tuning
 
 CODES = {ElementKind.S8: (-128, 127), ElementKind.U8: (0, 255)}
 """Types of quantized codes, with their ranges."""
+
+GROUP_BUCKET = (Octave("total"), Octave("group_size"), Whole("group_size", 16))
+"""Elements in all decide what latency costs; a group's length how often scales change and how wide accesses can be."""
 
 LONGEST_PERIOD = 1 << 30
 """Kernels count positions inside a block in 32 bits; a longer group is cut to this, more than any block's units."""

@@ -14,7 +14,7 @@ from ..recipe import Recipe
 from ..sku import OpCategory, QuantizeKind
 from .base import Plan, Signature
 from .descriptors import normalize_element_fields
-from .per_group import group_facts, stream_recipe, validate_groups, validate_q_range
+from .per_group import GROUP_BUCKET, group_facts, stream_recipe, validate_groups, validate_q_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,7 @@ class QuantizePerGroupBackwardPlan(Plan[QuantizePerGroupBackwardDescriptor, Quan
 
     descriptor_type = QuantizePerGroupBackwardDescriptor
     arguments_type = QuantizePerGroupBackwardArgs
+    bucket = GROUP_BUCKET
 
     @classmethod
     def validate(cls, desc: QuantizePerGroupBackwardDescriptor) -> None:

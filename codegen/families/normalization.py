@@ -199,7 +199,7 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
 
 def _forward_stream(wide: int) -> Iterator[Design]:
     """Persistent designs for groups that fill a multiprocessor or several: the next one is on its way."""
-    packs, threads = (28, 512) if wide == 2 else (14, 1024)
+    packs, threads = (28, 512) if wide == 2 else (18, 768)
     for cluster in (1, 2, 4, 8):
         tier = f"cluster{cluster}_" if cluster > 1 else ""
         who = f"the {cluster} blocks of a cluster hold" if cluster > 1 else "one block holds"

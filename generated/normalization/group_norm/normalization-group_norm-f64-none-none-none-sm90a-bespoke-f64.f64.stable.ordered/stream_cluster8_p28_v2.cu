@@ -199,6 +199,17 @@ __device__ __forceinline__ void group_pair_sum(acc_t& first, acc_t& second, acc_
     warp_pair_sum(first, second);
 }
 
+// The same number, of which the compiler does not know it: what was computed from it once is computed again rather than
+// held in registers between passes.
+template <typename T>
+__device__ __forceinline__ T fresh(T value) {
+    static_assert(sizeof(T) == 4, "one register");
+#if defined(__CUDA_ARCH__)
+    asm volatile("" : "+r"(value));
+#endif
+    return value;
+}
+
 using stat_t = elem_t;  // saved mean and rstd
 constexpr int kVector = 2;
 using vector_t = pack_t<elem_t, kVector>;
@@ -484,6 +495,7 @@ group_norm_f64_stream_cluster8_p28_v2_normalize(
             }
             close_batch();
             walk.advance(step_channels, step_elements, spatial);
+            walk.channel = fresh(walk.channel);  // else scales and shifts of all packs are loaded at once
         }
         x = next;
         y += step * elements;
