@@ -116,7 +116,8 @@ def make_launcher(
         ]
         pointers.append("w")
     slots = [f"p{i}" if operand.present else "0" for i, operand in enumerate(operands)]
-    slots += [f"w + {offset}" for offset in offsets]
+    # Without a workspace its buffers are empty, and no kernel looks where they are.
+    slots += [f"w + {offset}" if workspace is not None else "0" for offset in offsets]
     unfit = [_unaligned(operands, aligned, workspace), *_overlaps(operands, workspace)]
     lines += [
         # Whatever an array's library raises here it raises again before the complete checks, which report it.

@@ -199,8 +199,9 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
 
 def _forward_stream(wide: int) -> Iterator[Design]:
     """Persistent designs for groups that fill a multiprocessor or several: the next one is on its way."""
-    packs, threads = (28, 512) if wide == 2 else (18, 768)
     for cluster in (1, 2, 4, 8):
+        # The same shared memory; exchange within a cluster needs some more registers a thread.
+        packs, batch, threads = (28, 7, 512) if wide == 2 else (14, 7, 1024) if cluster == 1 else (18, 6, 768)
         tier = f"cluster{cluster}_" if cluster > 1 else ""
         who = f"the {cluster} blocks of a cluster hold" if cluster > 1 else "one block holds"
         yield Design(
@@ -210,7 +211,13 @@ def _forward_stream(wide: int) -> Iterator[Design]:
             kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, threads, 1, cluster),),
             rank=23 + cluster,
             rank_rules=_few_groups(cluster),
-            tuning={"vector": wide, "packs": packs, "cluster": cluster, "straddle": 1},
+            tuning={
+                "vector": wide,
+                "packs": packs,
+                "batch": batch,
+                "cluster": cluster,
+                "straddle": 1,
+            },
             constraints=(
                 *_aligned_groups(wide),
                 _ONE_GROUP,
@@ -453,19 +460,14 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
 
 def _backward_stream(wide: int) -> Iterator[Design]:
     """Persistent designs: a group's dy and x in shared memory, the next one's on their way."""
-    # The same shared memory; a queue needs some more registers a thread.  It pays where a block takes many groups.
+    # A queue pays where a block takes many groups.
     many = RankRule((Constraint("groups", "ge", 2048), Constraint("group_packs", "ge", 1024)), 19)
-    most, threads = (14, 512) if wide == 2 else (7, 1024)
+    most, threads = (14, 512) if wide == 2 else (8, 896)
     for packs, cluster, queue in (
         (most // 2, 1, 0),
         (most, 1, 0),
-        (most, 1, 1),
-        (most, 2, 1),
-        (most, 4, 1),
-        (most, 8, 1),
+        *((most, cluster, 1) for cluster in (1, 2, 4, 8)),
     ):
-        if queue and wide != 2:
-            packs, threads = 8, 896
         tier = f"cluster{cluster}_" if cluster > 1 else ""
         who = f"the {cluster} blocks of a cluster hold" if cluster > 1 else "one block holds"
         how = "handed out by a counter" if queue else "in equal shares"
@@ -475,11 +477,12 @@ def _backward_stream(wide: int) -> Iterator[Design]:
             template="group_norm_backward_stream.cu.j2",
             summary=f"{who} dy and x of group after group, {how}, in shared memory, {packs} 16-byte packs a thread",
             kernels=(gradient,) if queue else (gradient, *_AFFINE_KERNELS),
-            rank=23 + cluster + queue if packs == most or queue else 29,
+            rank=23 + cluster + queue if packs == most else 29,
             rank_rules=(*_few_groups(cluster), *((many,) if queue and cluster == 1 else ())),
             tuning={
                 "vector": wide,
                 "packs": packs,
+                "batch": 7 if wide == 2 else 4,
                 "cluster": cluster,
                 "queue": queue,
                 "affine_threads": _AFFINE_THREADS,

@@ -140,6 +140,15 @@ __device__ __forceinline__ void wait_batches() {
 #endif
 }
 
+// The same for a number that is not known when compiling, 0 to `most`.
+template <int most>
+__device__ __forceinline__ void wait_batches_but(int pending) {
+    if constexpr (most > 0) {
+        if (pending < most) return wait_batches_but<most - 1>(pending);
+    }
+    wait_batches<most>();
+}
+
 // Waits for every copy that this thread has started.
 __device__ __forceinline__ void wait_copies() {
 #if defined(__CUDA_ARCH__)
@@ -335,6 +344,9 @@ __device__ __forceinline__ void normalize_pack(
 }
 
 constexpr int kPacks = 18;
+constexpr int kBatch = 6;  // packs that are waited for together
+constexpr int kBatches = kPacks / kBatch;
+static_assert(kBatches * kBatch == kPacks, "whole batches");
 constexpr int kStride = 32 * kVector;  // elements from a thread's pack to its next one
 constexpr int kSums = kVector < 2 ? kVector : 2;  // independent sums a thread
 constexpr acc_t kScale = acc_t(1) / 16;  // of residuals before they are squared, against overflow of the sum
@@ -408,56 +420,29 @@ group_norm_bf16_stream_cluster2_p18_v8_normalize(
     acc_t origin = to_acc(x[group * elements]);
     x += group * elements + place;
     y += group * elements + place;
+#pragma unroll 1
+    for (int first = 0; first < kPacks; first += kBatch) {
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-        if (k < count) copy_async(kept + k * 32, x + k * kStride);
+        for (int k = 0; k < kBatch; ++k)
+            if (first + k < count) copy_async(kept + (first + k) * 32, x + (first + k) * kStride);
         close_batch();
     }
     // Two barriers lie between uses of the same scratch.
     for (; group < groups; group += step) {
         acc_t sum = 0;
-        wait_batches<17>();
-        if (0 < count) add_distances(load_shared(kept + 0 * 32), origin, sum);
-        wait_batches<16>();
-        if (1 < count) add_distances(load_shared(kept + 1 * 32), origin, sum);
-        wait_batches<15>();
-        if (2 < count) add_distances(load_shared(kept + 2 * 32), origin, sum);
-        wait_batches<14>();
-        if (3 < count) add_distances(load_shared(kept + 3 * 32), origin, sum);
-        wait_batches<13>();
-        if (4 < count) add_distances(load_shared(kept + 4 * 32), origin, sum);
-        wait_batches<12>();
-        if (5 < count) add_distances(load_shared(kept + 5 * 32), origin, sum);
-        wait_batches<11>();
-        if (6 < count) add_distances(load_shared(kept + 6 * 32), origin, sum);
-        wait_batches<10>();
-        if (7 < count) add_distances(load_shared(kept + 7 * 32), origin, sum);
-        wait_batches<9>();
-        if (8 < count) add_distances(load_shared(kept + 8 * 32), origin, sum);
-        wait_batches<8>();
-        if (9 < count) add_distances(load_shared(kept + 9 * 32), origin, sum);
-        wait_batches<7>();
-        if (10 < count) add_distances(load_shared(kept + 10 * 32), origin, sum);
-        wait_batches<6>();
-        if (11 < count) add_distances(load_shared(kept + 11 * 32), origin, sum);
-        wait_batches<5>();
-        if (12 < count) add_distances(load_shared(kept + 12 * 32), origin, sum);
-        wait_batches<4>();
-        if (13 < count) add_distances(load_shared(kept + 13 * 32), origin, sum);
-        wait_batches<3>();
-        if (14 < count) add_distances(load_shared(kept + 14 * 32), origin, sum);
-        wait_batches<2>();
-        if (15 < count) add_distances(load_shared(kept + 15 * 32), origin, sum);
-        wait_batches<1>();
-        if (16 < count) add_distances(load_shared(kept + 16 * 32), origin, sum);
-        wait_batches<0>();
-        if (17 < count) add_distances(load_shared(kept + 17 * 32), origin, sum);
+#pragma unroll 1
+        for (int batch = 0; batch < kBatches; ++batch) {
+            wait_batches_but<kBatches - 1>(kBatches - 1 - batch);
+#pragma unroll
+            for (int k = batch * kBatch; k < (batch + 1) * kBatch; ++k)
+                if (k < count) add_distances(load_shared(kept + k * 32), origin, sum);
+        }
         const acc_t total = group_sum(sum, scratch);
         const acc_t center = origin + total * inverse_elements;
 
         acc_t residual[kSums] = {};
         acc_t square[kSums] = {};
-#pragma unroll
+#pragma unroll kBatch
         for (int k = 0; k < kPacks; ++k)
             if (k < count) add_residuals(load_shared(kept + k * 32), center, residual, square);
         acc_t residuals = tree_sum(residual);
@@ -477,19 +462,20 @@ group_norm_bf16_stream_cluster2_p18_v8_normalize(
         const elem_t* next = x + step * elements;
         if (more) origin = to_acc(next[-place]);
         channel_walk_t<int> walk = start;
+#pragma unroll 1
+        for (int first = 0; first < kPacks; first += kBatch) {
 #pragma unroll
-        for (int k = 0; k < kPacks; ++k) {
-            if (k < count) {
-                vector_t values = load_shared(kept + k * 32);
-                if (more) copy_async(kept + k * 32, next + k * kStride);
-                normalize_pack(
-                    values, normalizer, group_gamma, group_beta, walk.channel, spatial - walk.within
-                );
-                store_vector(y + k * kStride, values);
+            for (int k = first; k < first + kBatch; ++k) {
+                if (k < count) {
+                    vector_t values = load_shared(kept + k * 32);
+                    if (more) copy_async(kept + k * 32, next + k * kStride);
+                    normalize_pack(values, normalizer, group_gamma, group_beta, walk.channel, spatial - walk.within);
+                    store_vector(y + k * kStride, values);
+                }
+                walk.advance(step_channels, step_elements, spatial);
+                walk.channel = fresh(walk.channel);  // else scales and shifts of all packs are loaded at once
             }
             close_batch();
-            walk.advance(step_channels, step_elements, spatial);
-            walk.channel = fresh(walk.channel);  // else scales and shifts of all packs are loaded at once
         }
         x = next;
         y += step * elements;

@@ -141,6 +141,15 @@ __device__ __forceinline__ void wait_batches() {
 #endif
 }
 
+// The same for a number that is not known when compiling, 0 to `most`.
+template <int most>
+__device__ __forceinline__ void wait_batches_but(int pending) {
+    if constexpr (most > 0) {
+        if (pending < most) return wait_batches_but<most - 1>(pending);
+    }
+    wait_batches<most>();
+}
+
 // Waits for every copy that this thread has started.
 __device__ __forceinline__ void wait_copies() {
 #if defined(__CUDA_ARCH__)
@@ -342,6 +351,9 @@ struct gradient_t {
 };
 
 constexpr int kPacks = 8;
+constexpr int kBatch = 4;  // packs that are waited for together
+constexpr int kBatches = kPacks / kBatch;
+static_assert(kBatches * kBatch == kPacks, "whole batches");
 constexpr int kStride = 32 * kVector;  // elements from a thread's pack to its next one
 
 // Where a team stands in a group whose channels are cut into runs.
@@ -497,7 +509,7 @@ group_norm_backward_f16_f32_queue_cluster4_p8_v8_gradient(
     unsigned ends = 0;
     {
         run_walk_t walk = start;
-#pragma unroll
+#pragma unroll 1
         for (int k = 0; k < kPacks; ++k) {
             const int channel = walk.channel;
             walk.advance(step_channels, step_runs, runs);
@@ -510,11 +522,14 @@ group_norm_backward_f16_f32_queue_cluster4_p8_v8_gradient(
     const unsigned samples = static_cast<unsigned>(groups) / groups_per_sample;
     unsigned turn = blockIdx.x / kCluster;
     long long group = group_of(turn, samples, groups_per_sample);
+#pragma unroll 1
+    for (int first = 0; first < kPacks; first += kBatch) {
 #pragma unroll
-    for (int k = 0; k < kPacks; ++k) {
-        if (k < count) {
-            copy_async(kept_dy + k * 32, dy + group * elements + place + k * kStride);
-            copy_async(kept_x + k * 32, x + group * elements + place + k * kStride);
+        for (int k = first; k < first + kBatch; ++k) {
+            if (k < count) {
+                copy_async(kept_dy + k * 32, dy + group * elements + place + k * kStride);
+                copy_async(kept_x + k * 32, x + group * elements + place + k * kStride);
+            }
         }
         close_batch();
     }
@@ -537,78 +552,22 @@ group_norm_backward_f16_f32_queue_cluster4_p8_v8_gradient(
             acc_t sum[kSums] = {};
             acc_t dot[kSums] = {};
             run_walk_t walk = start;
-            wait_batches<7>();
-            if (0 < count) accumulate(load_shared(kept_dy + 0 * 32), load_shared(kept_x + 0 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 0 & 1)) {
-                const bool here = ends >> 0 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
+#pragma unroll 1
+            for (int batch = 0; batch < kBatches; ++batch) {
+                wait_batches_but<kBatches - 1>(kBatches - 1 - batch);
+#pragma unroll
+                for (int k = batch * kBatch; k < (batch + 1) * kBatch; ++k) {
+                    if (k < count) accumulate(load_shared(kept_dy + k * 32), load_shared(kept_x + k * 32), saved, sum, dot);
+                    const bool here = ends >> k & 1;
+                    if (__any_sync(kWholeWarp, here)) {
+                        end_channels(
+                            here, sum, dot, saved.factor,
+                            gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
+                            slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
+                    }
+                    walk.advance(step_channels, step_runs, runs);
+                }
             }
-            walk.advance(step_channels, step_runs, runs);
-            wait_batches<6>();
-            if (1 < count) accumulate(load_shared(kept_dy + 1 * 32), load_shared(kept_x + 1 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 1 & 1)) {
-                const bool here = ends >> 1 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
-            }
-            walk.advance(step_channels, step_runs, runs);
-            wait_batches<5>();
-            if (2 < count) accumulate(load_shared(kept_dy + 2 * 32), load_shared(kept_x + 2 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 2 & 1)) {
-                const bool here = ends >> 2 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
-            }
-            walk.advance(step_channels, step_runs, runs);
-            wait_batches<4>();
-            if (3 < count) accumulate(load_shared(kept_dy + 3 * 32), load_shared(kept_x + 3 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 3 & 1)) {
-                const bool here = ends >> 3 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
-            }
-            walk.advance(step_channels, step_runs, runs);
-            wait_batches<3>();
-            if (4 < count) accumulate(load_shared(kept_dy + 4 * 32), load_shared(kept_x + 4 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 4 & 1)) {
-                const bool here = ends >> 4 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
-            }
-            walk.advance(step_channels, step_runs, runs);
-            wait_batches<2>();
-            if (5 < count) accumulate(load_shared(kept_dy + 5 * 32), load_shared(kept_x + 5 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 5 & 1)) {
-                const bool here = ends >> 5 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
-            }
-            walk.advance(step_channels, step_runs, runs);
-            wait_batches<1>();
-            if (6 < count) accumulate(load_shared(kept_dy + 6 * 32), load_shared(kept_x + 6 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 6 & 1)) {
-                const bool here = ends >> 6 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
-            }
-            walk.advance(step_channels, step_runs, runs);
-            wait_batches<0>();
-            if (7 < count) accumulate(load_shared(kept_dy + 7 * 32), load_shared(kept_x + 7 * 32), saved, sum, dot);
-            if (__any_sync(kWholeWarp, ends >> 7 & 1)) {
-                const bool here = ends >> 7 & 1;
-                end_channels(
-                    here, sum, dot, saved.factor, gamma == nullptr || !here ? acc_t(1) : to_acc(group_gamma[walk.channel]),
-                    slot + ((walk.channel + warp << team_bits) + team), slots, lanes, within, sums);
-            }
-            walk.advance(step_channels, step_runs, runs);
         }
         if (threadIdx.x == 0) {
             if (cluster_rank() == 0)
@@ -643,20 +602,23 @@ group_norm_backward_f16_f32_queue_cluster4_p8_v8_gradient(
         elem_t* group_dx = dx == nullptr ? nullptr : dx + group * elements + place;
         saved = saved_of(saved_mean, saved_rstd, next);
         run_walk_t walk = start;
+#pragma unroll 1
+        for (int first = 0; first < kPacks; first += kBatch) {
 #pragma unroll
-        for (int k = 0; k < kPacks; ++k) {
-            if (k < count) {
-                const acc_t weight = gamma == nullptr ? acc_t(1) : to_acc(group_gamma[walk.channel]);
-                const vector_t upstream = load_shared(kept_dy + k * 32);
-                const vector_t value = load_shared(kept_x + k * 32);
-                if (more) {
-                    copy_async(kept_dy + k * 32, next_dy + k * kStride);
-                    copy_async(kept_x + k * 32, next_x + k * kStride);
+            for (int k = first; k < first + kBatch; ++k) {
+                if (k < count) {
+                    const acc_t weight = gamma == nullptr ? acc_t(1) : to_acc(group_gamma[walk.channel]);
+                    const vector_t upstream = load_shared(kept_dy + k * 32);
+                    const vector_t value = load_shared(kept_x + k * 32);
+                    if (more) {
+                        copy_async(kept_dy + k * 32, next_dy + k * kStride);
+                        copy_async(kept_x + k * 32, next_x + k * kStride);
+                    }
+                    if (dx != nullptr) store_vector(group_dx + k * kStride, gradient(upstream, value, weight));
                 }
-                if (dx != nullptr) store_vector(group_dx + k * kStride, gradient(upstream, value, weight));
+                walk.advance(step_channels, step_runs, runs);
             }
             close_batch();
-            walk.advance(step_channels, step_runs, runs);
         }
         if (keep_sums && control[2 * parity + 1] >= 0)
             finish(row_sums, dgamma, dbeta, control[2 * parity + 1], channels_per_group, all);

@@ -150,6 +150,15 @@ __device__ __forceinline__ void wait_batches() {
 #endif
 }
 
+// The same for a number that is not known when compiling, 0 to `most`.
+template <int most>
+__device__ __forceinline__ void wait_batches_but(int pending) {
+    if constexpr (most > 0) {
+        if (pending < most) return wait_batches_but<most - 1>(pending);
+    }
+    wait_batches<most>();
+}
+
 // Waits for every copy that this thread has started.
 __device__ __forceinline__ void wait_copies() {
 #if defined(__CUDA_ARCH__)
