@@ -94,6 +94,10 @@ _NORMALIZE_THREAD = _parameters(
     f"{_TENSORS}, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements,"
     "acc_t inverse_elements, acc_t eps, int tile_groups"
 )
+_NORMALIZE_CLUSTER = _parameters(
+    f"{_TENSORS}, int* counters, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements,"
+    "acc_t inverse_elements, acc_t eps, int step_channels, int step_elements"
+)
 _TILE_LIMITS = (
     Constraint("channels", "le", 2**30, "channels of a tile are counted in 32 bits"),
     Constraint("groups", "le", 2**31 - 1, "a block takes at least one group"),
@@ -208,7 +212,11 @@ def _forward_stream(wide: int) -> Iterator[Design]:
             name=f"stream_{tier}p{packs}_v{wide}",
             template="group_norm_stream.cu.j2",
             summary=f"{who} group after group in shared memory, {packs} 16-byte packs a thread",
-            kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, threads, 1, cluster),),
+            kernels=(
+                Kernel(
+                    "normalize", _NORMALIZE_CLUSTER if cluster > 1 else _NORMALIZE_ONCHIP, threads, 1, cluster
+                ),
+            ),
             rank=23 + cluster,
             rank_rules=_few_groups(cluster),
             tuning={
@@ -345,7 +353,7 @@ _STREAM_SCALARS = (
     "int lane_bits, int runs, int step_channels, int step_runs, int keep_sums"
 )
 _GRADIENT_STREAM = _parameters(f"{_BACKWARD}, out sum row_sums, {_STREAM_SCALARS}")
-_GRADIENT_QUEUE = _parameters(
+_GRADIENT_CLUSTER = _parameters(
     f"{_BACKWARD}, out dgamma, out dbeta, sum row_sums, int* counters, {_STREAM_SCALARS}"
 )
 _GRADIENT_TILE = _parameters(
@@ -460,31 +468,25 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
 
 def _backward_stream(wide: int) -> Iterator[Design]:
     """Persistent designs: a group's dy and x in shared memory, the next one's on their way."""
-    # A queue pays where a block takes many groups.
-    many = RankRule((Constraint("groups", "ge", 2048), Constraint("group_packs", "ge", 1024)), 19)
-    most, threads = (14, 512) if wide == 2 else (8, 896)
-    for packs, cluster, queue in (
-        (most // 2, 1, 0),
-        (most, 1, 0),
-        *((most, cluster, 1) for cluster in (1, 2, 4, 8)),
-    ):
+    packs, batch, threads = (14, 7, 512) if wide == 2 else (8, 4, 896)
+    for cluster in (1, 2, 4, 8):
         tier = f"cluster{cluster}_" if cluster > 1 else ""
         who = f"the {cluster} blocks of a cluster hold" if cluster > 1 else "one block holds"
-        how = "handed out by a counter" if queue else "in equal shares"
-        gradient = Kernel("gradient", _GRADIENT_QUEUE if queue else _GRADIENT_STREAM, threads, 1, cluster)
+        gradient = Kernel(
+            "gradient", _GRADIENT_CLUSTER if cluster > 1 else _GRADIENT_STREAM, threads, 1, cluster
+        )
         yield Design(
-            name=f"{'queue' if queue else 'stream'}_{tier}p{packs}_v{wide}",
+            name=f"stream_{tier}p{packs}_v{wide}",
             template="group_norm_backward_stream.cu.j2",
-            summary=f"{who} dy and x of group after group, {how}, in shared memory, {packs} 16-byte packs a thread",
-            kernels=(gradient,) if queue else (gradient, *_AFFINE_KERNELS),
-            rank=23 + cluster + queue if packs == most else 29,
-            rank_rules=(*_few_groups(cluster), *((many,) if queue and cluster == 1 else ())),
+            summary=f"{who} dy and x of group after group in shared memory, {packs} 16-byte packs a thread",
+            kernels=(gradient,) if cluster > 1 else (gradient, *_AFFINE_KERNELS),
+            rank=23 + cluster,
+            rank_rules=_few_groups(cluster),
             tuning={
                 "vector": wide,
                 "packs": packs,
-                "batch": 7 if wide == 2 else 4,
+                "batch": batch,
                 "cluster": cluster,
-                "queue": queue,
                 "affine_threads": _AFFINE_THREADS,
             },
             constraints=(
