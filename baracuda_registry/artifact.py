@@ -92,38 +92,29 @@ def stored(manifest: Manifest, variant: Variant, architecture: str) -> Artifact 
         ManifestError: the source is missing or altered.
     """
     source_text(manifest, variant)
-    name = shipped_name(manifest, variant)
-    for directory in _shipped_directories():
-        found = _read_shipped(directory / architecture / name)
-        if found is not None:
-            return Artifact(found[0], architecture, "shipped", found[1], ())
-    try:
-        entry = _cache(cache_directory()).read(_key(manifest, variant, architecture))
-    except CompileError:
-        return None  # No compiler: what it would have made is not known.
-    if entry is None:
-        return None
-    cubin, record = entry
-    try:
-        resources = _resources_from(record["resources"])
-        if not all(kernel.symbol in resources for kernel in variant.entries):
-            raise KeyError("a kernel without its resources")
-        return Artifact(cubin, architecture, "cache", resources, tuple(record["warnings"]))
-    except (KeyError, TypeError):
-        return None
+    found = _shipped(manifest, variant, architecture)
+    if found is None:
+        try:
+            found = _cached(manifest, variant, architecture)
+        except CompileError:
+            return None  # No compiler: what it would have made is not known.
+    return found
 
 
 def _artifact(manifest: Manifest, variant: Variant, architecture: str) -> Artifact:
-    found = stored(manifest, variant, architecture)
-    if found is not None and (found.origin == "shipped" or os.environ.get("BARACUDA_JIT") != "0"):
+    text = source_text(manifest, variant)
+    found = _shipped(manifest, variant, architecture)
+    if found is not None:
         return found
     if os.environ.get("BARACUDA_JIT") == "0":
         raise CompileError(
             f"{variant.id} is not among the shipped cubins for {architecture}, and BARACUDA_JIT=0 forbids compiling",
             sku=str(variant.sku),
         )
+    found = _cached(manifest, variant, architecture)
+    if found is not None:
+        return found
     name = shipped_name(manifest, variant)
-    text = source_text(manifest, variant)
     compiled = compile_source(text, name, architecture, manifest.compile_options, sku=str(variant.sku))
     record = {
         "variant": variant.id,
@@ -135,6 +126,29 @@ def _artifact(manifest: Manifest, variant: Variant, architecture: str) -> Artifa
     cache = _cache(cache_directory())
     cache.write(_key(manifest, variant, architecture), compiled.cubin, record)
     return Artifact(compiled.cubin, architecture, "compiled", compiled.resources, compiled.warnings)
+
+
+def _shipped(manifest: Manifest, variant: Variant, architecture: str) -> Artifact | None:
+    name = shipped_name(manifest, variant)
+    for directory in _shipped_directories():
+        found = _read_shipped(directory / architecture / name)
+        if found is not None:
+            return Artifact(found[0], architecture, "shipped", found[1], ())
+    return None
+
+
+def _cached(manifest: Manifest, variant: Variant, architecture: str) -> Artifact | None:
+    entry = _cache(cache_directory()).read(_key(manifest, variant, architecture))
+    if entry is None:
+        return None
+    cubin, record = entry
+    try:
+        resources = _resources_from(record["resources"])
+        if not all(kernel.symbol in resources for kernel in variant.entries):
+            raise KeyError("a kernel without its resources")
+        return Artifact(cubin, architecture, "cache", resources, tuple(record["warnings"]))
+    except (KeyError, TypeError):
+        return None
 
 
 def _key(manifest: Manifest, variant: Variant, architecture: str) -> str:

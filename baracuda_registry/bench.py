@@ -11,12 +11,11 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from .device import Device
 from .elements import ElementKind
 from .errors import DeviceMismatch
-from .inspect.choice import explain
 from .inspect.costs import cost
 from .inspect.ops import OpEntry, describe_problem
 from .operands import Operand
@@ -89,8 +88,96 @@ class Measurement:
         }
 
 
-class Bench:
-    """Measures on the current GPU.
+class Clock(Protocol):
+    """Makes arrays on a device and takes times there."""
+
+    device: Device
+
+    def array(self, operand: Operand) -> Any:
+        """Plausible values for an operand."""
+
+    def workspace(self, nbytes: int) -> Any:
+        """Workspace; None for 0 bytes."""
+
+    def stream(self) -> Any:
+        """Where calls are enqueued."""
+
+    def copy_bandwidth(self) -> float:
+        """Bytes a second, read plus written, of a large copy."""
+
+    def times(self, calls: Mapping[str, Call], sets: int) -> dict[str, list[float]]:
+        """Seconds of one call in every round, by contender."""
+
+
+def measure(clock: Clock, entry: OpEntry, descriptor: Any) -> Measurement:
+    """Time the chosen and every other eligible variant.
+
+    Args:
+        clock: where and how times are taken.
+        entry: the operation.
+        descriptor: the problem.
+
+    Raises:
+        NoVariant: nothing serves the problem.
+        CompileError, LaunchError: a variant does not compile, load or launch.
+    """
+    device = clock.device
+    chosen = entry.plan.select(None, descriptor, device=device)
+    needs = cost(descriptor, entry.op)
+    bundles = _bundles(clock, chosen, needs.total_bytes)
+    calls: dict[str, Call] = {}
+    for candidate in chosen.selection.trace.candidates:
+        pinned = PlanPreference(variant=candidate.variant.id)
+        plan = entry.plan.select(None, descriptor, pinned, device=device)
+        calls[candidate.variant.id] = _caller(clock, plan, bundles)
+    bandwidth = clock.copy_bandwidth()
+    timings = []
+    for variant, seen in clock.times(calls, len(bundles)).items():
+        median = statistics.median(seen)
+        timings.append(
+            Timing(
+                variant=variant,
+                design=variant.rsplit("/", 1)[1],
+                chosen=variant == chosen.variant.id,
+                seconds=median,
+                spread=(max(seen) - min(seen)) / median,
+                share=needs.total_bytes / median / bandwidth,
+            )
+        )
+    timings.sort(key=lambda timing: timing.seconds)
+    problem = tuple(describe_problem(descriptor))
+    return Measurement(entry.name, problem, needs.total_bytes, len(bundles), tuple(timings))
+
+
+def _bundles(clock: Clock, plan: Any, nbytes: int) -> list[Any]:
+    """Argument bundles that together are several times the L2 cache, as far as memory allows."""
+    device = clock.device
+    wanted = max(2, math.ceil(_L2_MULTIPLE * device.l2_bytes / max(1, nbytes)))
+    allowed = max(1, int(_MEMORY_SHARE * device.memory_bytes / max(1, nbytes)))
+    return [
+        plan.arguments_type(
+            **{
+                operand.name: clock.array(operand) if operand.present else None
+                for operand in plan.argument_table
+            }
+        )
+        for _ in range(min(wanted, allowed, _MOST_SETS))
+    ]
+
+
+def _caller(clock: Clock, plan: Any, bundles: list[Any]) -> Call:
+    workspace = clock.workspace(plan.workspace_size)
+    stream = clock.stream()
+    plan.prepare()
+
+    def call(index: int) -> None:
+        plan.run(stream, workspace, bundles[index])
+
+    return call
+
+
+class GpuClock:
+    """Times on the current GPU.
 
     Args:
         rounds: rounds of each contender.
@@ -108,57 +195,44 @@ class Bench:
         self._stream = self._xp.cuda.Stream(non_blocking=True)
         self._copy: float | None = None
 
+    def stream(self) -> Any:
+        """The one stream on which everything is captured and replayed."""
+        return self._stream
+
+    def workspace(self, nbytes: int) -> Any:
+        """Workspace; None for 0 bytes."""
+        return self._xp.empty(nbytes, self._xp.uint8) if nbytes else None
+
+    def array(self, operand: Operand) -> Any:
+        """Random values, positive where they divide; never zeros, which cost less to move."""
+        xp, dtype = self._xp, operand.element.dtype
+        if operand.element in (ElementKind.S8, ElementKind.U8, ElementKind.I32):
+            return xp.random.randint(0, 100, operand.shape).astype(dtype)
+        values = xp.random.standard_normal(operand.shape, dtype=xp.float32)
+        if operand.name in ("scale", "saved_rstd", "y"):
+            values = xp.abs(values) + 0.5
+        return values.astype(dtype)
+
     def copy_bandwidth(self) -> float:
-        """Bytes a second, read plus written, of a large copy: the better of the driver's copy and a kernel's."""
+        """Measured once: the better of the driver's copy and a kernel's."""
         if self._copy is None:
             xp, count = self._xp, min(_COPY_BYTES, self.device.memory_bytes // 16) // 4
             source = [xp.random.standard_normal(count, dtype=xp.float32) for _ in range(3)]
             target = [xp.empty_like(part) for part in source]
-            ways: dict[str, Call] = {
-                "memcpy": lambda i: xp.copyto(target[i], source[i]),
-                "kernel": lambda i: _discard(xp.negative(source[i], out=target[i])),
-            }
-            best = min(statistics.median(seen) for seen in self.times(ways, 3).values())
-            self._copy = 2 * 4 * count / best
+
+            def copy(index: int) -> None:
+                xp.copyto(target[index], source[index])
+
+            def negate(index: int) -> None:
+                xp.negative(source[index], out=target[index])
+
+            seen = self.times({"driver": copy, "kernel": negate}, 3)
+            self._copy = 2 * 4 * count / min(map(statistics.median, seen.values()))
         return self._copy
-
-    def measure(self, entry: OpEntry, descriptor: Any) -> Measurement:
-        """Time the chosen and every other eligible variant.
-
-        Raises:
-            NoVariant: nothing serves the problem.
-            CompileError, LaunchError: a variant does not compile, load or launch.
-        """
-        found = explain(descriptor, self.device, op=entry.op)
-        chosen = entry.plan.select(None, descriptor, device=self.device)
-        needs = cost(descriptor, entry.op)
-        bundles = self._bundles(chosen, needs.total_bytes)
-        calls: dict[str, Call] = {}
-        for candidate in found.trace.candidates:
-            pinned = PlanPreference(variant=candidate.variant.id)
-            calls[candidate.variant.id] = self._caller(
-                entry.plan.select(None, descriptor, pinned, device=self.device), bundles
-            )
-        bandwidth = self.copy_bandwidth()
-        timings = []
-        for variant, seen in self.times(calls, len(bundles)).items():
-            median = statistics.median(seen)
-            timings.append(
-                Timing(
-                    variant=variant,
-                    design=variant.rsplit("/", 1)[1],
-                    chosen=variant == chosen.variant.id,
-                    seconds=median,
-                    spread=(max(seen) - min(seen)) / median,
-                    share=needs.total_bytes / median / bandwidth,
-                )
-            )
-        timings.sort(key=lambda timing: timing.seconds)
-        problem = tuple(describe_problem(descriptor))
-        return Measurement(entry.name, problem, needs.total_bytes, len(bundles), tuple(timings))
 
     def times(self, calls: Mapping[str, Call], sets: int) -> dict[str, list[float]]:
         """Seconds of one call in every round, by contender."""
+        self._xp.cuda.get_current_stream().synchronize()  # what the arrays were made on
         graphs: dict[str, tuple[Any, int]] = {}
         for name, call in calls.items():
             graph, count = self._capture(call, sets, sets)
@@ -192,35 +266,3 @@ class Bench:
         stop.record(self._stream)
         stop.synchronize()
         return float(self._xp.cuda.get_elapsed_time(start, stop)) * 1e-3 / count
-
-    def _bundles(self, plan: Any, nbytes: int) -> list[Any]:
-        """Argument bundles that together are several times the L2 cache, as far as memory allows."""
-        wanted = max(2, math.ceil(_L2_MULTIPLE * self.device.l2_bytes / max(1, nbytes)))
-        allowed = max(1, int(_MEMORY_SHARE * self.device.memory_bytes / max(1, nbytes)))
-        bundles = []
-        for _ in range(min(wanted, allowed, _MOST_SETS)):
-            arrays = {
-                operand.name: self._filled(operand) if operand.present else None
-                for operand in plan.argument_table
-            }
-            bundles.append(plan.arguments_type(**arrays))
-        return bundles
-
-    def _filled(self, operand: Operand) -> Any:
-        """Plausible values: random, positive where they divide; never zeros, which cost less to move."""
-        xp, dtype = self._xp, operand.element.dtype
-        if operand.element in (ElementKind.S8, ElementKind.U8, ElementKind.I32):
-            return xp.random.randint(0, 100, operand.shape).astype(dtype)
-        values = xp.random.standard_normal(operand.shape, dtype=xp.float32)
-        if operand.name in ("scale", "saved_rstd", "y"):
-            values = xp.abs(values) + 0.5
-        return values.astype(dtype)
-
-    def _caller(self, plan: Any, bundles: list[Any]) -> Call:
-        workspace = self._xp.empty(plan.workspace_size, self._xp.uint8) if plan.workspace_size else None
-        plan.prepare()
-        return lambda index: plan.run(self._stream, workspace, bundles[index])
-
-
-def _discard(_: Any) -> None:
-    """Drop a result."""

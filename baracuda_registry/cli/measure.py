@@ -68,34 +68,34 @@ def _problems(options: argparse.Namespace) -> list[tuple[Any, Any]]:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from ..bench import Bench
+    from ..bench import GpuClock, measure
     from ..cache import key_of
     from ..inspect.ops import describe_problem
 
     problems = _problems(options)
-    bench = Bench(options.rounds)
-    journal = Journal("bench", bench.device.name, resume=options.resume)
+    clock = GpuClock(options.rounds)
+    journal = Journal("bench", clock.device.name, resume=options.resume)
 
     def measured() -> Iterator[dict[str, Any]]:
         for entry, desc in problems:
             key = key_of({"op": entry.name, "problem": describe_problem(desc), "rounds": options.rounds})
             known = journal.get(key)
             if known is None:
-                known = bench.measure(entry, desc).to_dict()
+                known = measure(clock, entry, desc).to_dict()
                 journal.add(key, known)
             yield known
 
     try:
-        results = list(track(measured(), f"measuring on {bench.device.name}", len(problems)))
+        results = list(track(measured(), f"measuring on {clock.device.name}", len(problems)))
     finally:
         journal.close()
-    bandwidth = bench.copy_bandwidth()
+    bandwidth = clock.copy_bandwidth()
     if options.json:
-        print_json({"device": bench.device.name, "copy_bandwidth": bandwidth, "results": results})
+        print_json({"device": clock.device.name, "copy_bandwidth": bandwidth, "results": results})
         return 0
     out = console()
     out.print(
-        f"{bench.device.name}: a copy moves {bandwidth / 1e12:.2f} TB/s (read and written)", style="bold"
+        f"{clock.device.name}: a copy moves {bandwidth / 1e12:.2f} TB/s (read and written)", style="bold"
     )
     numbers = ("time", "± spread", "of copy")
     for result in results:
