@@ -449,4 +449,4 @@ def test_impossible_points_of_a_map_are_marked(monkeypatch: pytest.MonkeyPatch) 
 
 
 def _with_place(entry: inspect.OpEntry, place: object) -> inspect.OpEntry:
-    return inspect.OpEntry(entry.op, entry.plan_name, entry.alias, entry.example, entry.axes, place)  # type: ignore[arg-type]
+    return replace(entry, place=place)  # type: ignore[arg-type]

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from .api import coverage, ptx, resources, sass, show, skus, source, variants
     from .choice import Explanation, explain
     from .costs import Cost, Floor, cost, floor
+    from .grids import Axis
     from .maps import SelectionMap, selection_map
     from .matrix import Cell, Coverage
     from .names import device_named, nearest, op_named, sku_named, variant_named
-    from .ops import OPS, Axis, OpEntry, entry_of
+    from .ops import OPS, OpEntry, entry_of
     from .records import SkuRecord, VariantRecord
     from .usage import KernelUse, Occupancy, occupancy
 
@@ -30,7 +31,8 @@ _HOMES: dict[str, str] = {
         "choice": "Explanation explain",
         "maps": "SelectionMap selection_map",
         "names": "device_named nearest op_named sku_named variant_named",
-        "ops": "OPS Axis OpEntry entry_of",
+        "grids": "Axis",
+        "ops": "OPS OpEntry entry_of",
         "records": "SkuRecord VariantRecord",
         "usage": "KernelUse Occupancy occupancy",
     }.items()

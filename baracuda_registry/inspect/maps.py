@@ -10,8 +10,9 @@ from ..elements import ElementKind
 from ..errors import InvalidProblem, NoVariant, Unsupported
 from ..select import Selection
 from ..sku import OpKind
+from .grids import Axis
 from .names import device_named, element_named
-from .ops import Axis, entry_of
+from .ops import entry_of
 
 
 @dataclass(frozen=True, slots=True)

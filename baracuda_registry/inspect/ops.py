@@ -9,15 +9,16 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
-from types import MappingProxyType
 from typing import Any
 
 from ..elements import ElementKind
 from ..errors import InvalidProblem
 from ..plans.base import Plan, Signature
 from ..sku import NormalizationKind, OpKind, PoolKind, QuantizeKind
+from . import grids
+from .grids import Axis, Fields
 from .names import element_named, nearest, unknown
 
 _ALIASES = {
@@ -42,19 +43,6 @@ _ALIASES = {
 """Short names of descriptor fields; the first field that the operation has is meant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One extent of a selection map.
-
-    Attributes:
-        label: what it is, in symbols.
-        values: the extents.
-    """
-
-    label: str
-    values: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class OpEntry:
     """One operation.
@@ -66,14 +54,16 @@ class OpEntry:
         example: fields of a problem of ordinary size, without the element type.
         axes: the two extents of its map.
         place: fields of the problem at a point of the map.
+        problems: small problems, of which `verify` gives every variant some that it serves.
     """
 
     op: OpKind
     plan_name: str
     alias: str
-    example: Mapping[str, Any]
+    example: Fields
     axes: tuple[Axis, Axis]
-    place: Callable[[int, int], Mapping[str, Any]]
+    place: Callable[[int, int], Fields]
+    problems: Callable[[], Iterator[Fields]]
 
     @property
     def name(self) -> str:
@@ -280,93 +270,49 @@ def _scalar(what: str, text: str, kind: Any) -> Any:
         raise InvalidProblem(f"{what} is {text!r}, want {wanted}") from None
 
 
-def _powers(low: int, high: int) -> tuple[int, ...]:
-    return tuple(1 << exponent for exponent in range(low, high + 1))
-
-
-def _entry(
-    op: OpKind,
-    plan_name: str,
-    alias: str,
-    example: Mapping[str, Any],
-    axes: tuple[Axis, Axis],
-    place: Callable[[int, int], Mapping[str, Any]],
-) -> OpEntry:
-    return OpEntry(op, plan_name, alias, MappingProxyType(dict(example)), axes, place)
-
-
-_POOL = {"batch": 64, "channels": 256, "l_in": 16384, "window": 5, "p": 2.0, "stride": 2}
-_GROUPS = {"input_shape": (32, 320, 64, 64), "num_groups": 32}
-_INSTANCE = {"input_shape": (32, 64, 64, 64)}
-_AFFINE = {"outer_size": 8192, "axis_size": 8192, "group_size": 128, "output_element": ElementKind.S8}
-_RANGE = {**_AFFINE, "q_min": -128, "q_max": 127}
-
-_POOL_AXES = (
-    Axis("window", (1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128)),
-    Axis("stride", (1, 2, 3, 4, 5, 6, 8, 16)),
-)
-_GROUP_AXES = (Axis("spatial extent S", _powers(0, 15)), Axis("channels a group C/G", _powers(0, 8)))
-_INSTANCE_AXES = (Axis("spatial extent S", _powers(0, 18)), Axis("instances N·C", _powers(0, 16)[::2]))
-_QUANT_AXES = (
-    Axis("group size", (1, 2, 3, 4, 8, 12, 16, 32, 48, 64, 100, 128)),
-    Axis("rows", _powers(0, 14)[::2]),
-)
-
-
-def _pool_at(window: int, stride: int) -> dict[str, Any]:
-    return {**_POOL, "window": window, "stride": stride}
-
-
-def _groups_at(spatial: int, channels: int) -> dict[str, Any]:
-    return {"input_shape": (32, 32 * channels, spatial), "num_groups": 32}
-
-
-def _instances_at(spatial: int, instances: int) -> dict[str, Any]:
-    return {"input_shape": (1, instances, spatial)}
-
-
-def _quantized_at(fields: Mapping[str, Any]) -> Callable[[int, int], dict[str, Any]]:
-    def at(group: int, rows: int) -> dict[str, Any]:
-        return {**fields, "outer_size": rows, "axis_size": 64 * group, "group_size": group}
-
-    return at
-
-
 OPS: dict[str, OpEntry] = {
     entry.name: entry
     for entry in (
-        _entry(PoolKind.LP_POOL1D, "LpPool1dPlan", "lp_pool1d", _POOL, _POOL_AXES, _pool_at),
-        _entry(
-            PoolKind.LP_POOL1D_BACKWARD, "LpPool1dBackwardPlan", "lp_pool1d_backward", _POOL, _POOL_AXES, _pool_at
+        OpEntry(
+            PoolKind.LP_POOL1D, "LpPool1dPlan", "lp_pool1d",
+            grids.POOL, grids.POOL_AXES, grids.pool_at, grids.pool_problems,
         ),
-        _entry(NormalizationKind.GROUP_NORM, "GroupNormPlan", "group_norm", _GROUPS, _GROUP_AXES, _groups_at),
-        _entry(
-            NormalizationKind.GROUP_NORM_BACKWARD, "GroupNormBackwardPlan", "group_norm_backward", _GROUPS,
-            _GROUP_AXES, _groups_at,
+        OpEntry(
+            PoolKind.LP_POOL1D_BACKWARD, "LpPool1dBackwardPlan", "lp_pool1d_backward",
+            grids.POOL, grids.POOL_AXES, grids.pool_at, grids.pool_problems,
         ),
-        _entry(
-            NormalizationKind.INSTANCE_NORM, "InstanceNormPlan", "instance_norm", _INSTANCE, _INSTANCE_AXES,
-            _instances_at,
+        OpEntry(
+            NormalizationKind.GROUP_NORM, "GroupNormPlan", "group_norm",
+            grids.GROUPS, grids.GROUP_AXES, grids.groups_at, grids.norm_problems,
         ),
-        _entry(
+        OpEntry(
+            NormalizationKind.GROUP_NORM_BACKWARD, "GroupNormBackwardPlan", "group_norm_backward",
+            grids.GROUPS, grids.GROUP_AXES, grids.groups_at, grids.norm_problems,
+        ),
+        OpEntry(
+            NormalizationKind.INSTANCE_NORM, "InstanceNormPlan", "instance_norm",
+            grids.INSTANCE, grids.INSTANCE_AXES, grids.instances_at, grids.instance_problems,
+        ),
+        OpEntry(
             NormalizationKind.INSTANCE_NORM_BACKWARD, "InstanceNormBackwardPlan", "instance_norm_backward",
-            _INSTANCE, _INSTANCE_AXES, _instances_at,
+            grids.INSTANCE, grids.INSTANCE_AXES, grids.instances_at, grids.instance_problems,
         ),
-        _entry(
-            QuantizeKind.PER_GROUP, "QuantizePerGroupPlan", "quantize_per_group", _RANGE, _QUANT_AXES,
-            _quantized_at(_RANGE),
+        OpEntry(
+            QuantizeKind.PER_GROUP, "QuantizePerGroupPlan", "quantize_per_group",
+            grids.RANGE, grids.QUANT_AXES, grids.quantized_at(grids.RANGE), grids.ranged_problems,
         ),
-        _entry(
-            QuantizeKind.PER_GROUP_BACKWARD, "QuantizePerGroupBackwardPlan", "quantize_per_group_backward", _RANGE,
-            _QUANT_AXES, _quantized_at(_RANGE),
+        OpEntry(
+            QuantizeKind.PER_GROUP_BACKWARD, "QuantizePerGroupBackwardPlan", "quantize_per_group_backward",
+            grids.RANGE, grids.QUANT_AXES, grids.quantized_at(grids.RANGE), grids.ranged_problems,
         ),
-        _entry(
-            QuantizeKind.DEQUANTIZE_PER_GROUP, "DequantizePerGroupPlan", "dequantize_per_group", _AFFINE,
-            _QUANT_AXES, _quantized_at(_AFFINE),
+        OpEntry(
+            QuantizeKind.DEQUANTIZE_PER_GROUP, "DequantizePerGroupPlan", "dequantize_per_group",
+            grids.AFFINE, grids.QUANT_AXES, grids.quantized_at(grids.AFFINE), grids.group_problems,
         ),
-        _entry(
+        OpEntry(
             QuantizeKind.DEQUANTIZE_PER_GROUP_BACKWARD, "DequantizePerGroupBackwardPlan",
-            "dequantize_per_group_backward", _AFFINE, _QUANT_AXES, _quantized_at(_AFFINE),
+            "dequantize_per_group_backward",
+            grids.AFFINE, grids.QUANT_AXES, grids.quantized_at(grids.AFFINE), grids.group_problems,
         ),
     )
 }  # fmt: skip

@@ -13,7 +13,7 @@ from ..catalog import Registry
 from ..device import Device
 from ..elements import ElementKind
 from ..errors import BaracudaError, InvalidProblem
-from ..inspect.ops import OpEntry, entry_of
+from ..inspect.ops import describe_problem, entry_of
 from ..manifest import Variant
 from ..plans.base import Plan
 from ..sku import OpCategory
@@ -22,7 +22,7 @@ from .data import Array
 from .judge import errors, expected, reference
 from .outcome import Outcome
 from .place import Place
-from .problems import category_of, plans_for
+from .problems import plans_for
 
 _PROBLEMS, _THOROUGH_PROBLEMS = 3, 8
 
@@ -62,8 +62,8 @@ def _verify_one(table: Registry, variant: Variant, device: Device, thorough: boo
         entry = entry_of(variant.sku.op)
         plans = plans_for(entry, variant, device, _THOROUGH_PROBLEMS if thorough else _PROBLEMS)
         for index, plan in enumerate(plans):
-            for kind in _kinds(category_of(entry), variant, index, thorough):
-                outcome = _add(outcome, _check(table, entry, plan, variant, kind, index))
+            for kind in _kinds(variant, index, thorough):
+                outcome = _add(outcome, _check(table, plan, variant, kind, index))
     except BaracudaError as error:
         return replace(outcome, status="error", detail=str(error).splitlines()[0])
     except Exception as error:  # NumPy's or CuPy's own: one broken variant must not hide the others.
@@ -73,9 +73,9 @@ def _verify_one(table: Registry, variant: Variant, device: Device, thorough: boo
     return outcome
 
 
-def _kinds(category: OpCategory, variant: Variant, index: int, thorough: bool) -> Iterator[str]:
+def _kinds(variant: Variant, index: int, thorough: bool) -> Iterator[str]:
     """Friendly data on every problem, and two hostile kinds in turn (all of them when thorough)."""
-    first, *hostile = data.KINDS[category]
+    first, *hostile = data.KINDS[variant.sku.category]
     yield first
     if not variant.sku.precision_guarantee.deterministic:
         hostile = [
@@ -98,18 +98,15 @@ def _add(total: Outcome, one: Outcome) -> Outcome:
     )
 
 
-def _check(
-    table: Registry, entry: OpEntry, plan: Plan[Any, Any], variant: Variant, kind: str, seed: int
-) -> Outcome:
+def _check(table: Registry, plan: Plan[Any, Any], variant: Variant, kind: str, seed: int) -> Outcome:
     """One run on one kind of data, twice where the variant promises the same bits."""
-    category = category_of(entry)
-    inputs = _inputs(table, plan, category, kind, seed)
+    inputs = _inputs(table, plan, variant.sku.category, kind, seed)
     guarantee = variant.sku.precision_guarantee
-    goals = expected(table, plan, inputs, category, guarantee.deterministic)
+    goals = expected(table, plan, inputs, guarantee.deterministic)
     element = variant.sku.element
     offset = seed % 2 if variant.alignment <= element.itemsize else 0
     first = _run(plan, inputs, offset, zeroed=not guarantee.deterministic)
-    where = f"{' '.join(_described(plan))}, {kind} data"
+    where = f"{' '.join(describe_problem(plan.descriptor))}, {kind} data"
     if isinstance(first, int):
         return Outcome(
             variant.id,
@@ -132,12 +129,6 @@ def _check(
         if isinstance(second, int) or any(first[name].tobytes() != second[name].tobytes() for name in first):
             detail = f"two runs differ, though the label says bit-stable: {where}"
     return Outcome(variant.id, "wrong" if detail else "ok", 1, worst_ulp, worst_share, where, detail)
-
-
-def _described(plan: Plan[Any, Any]) -> list[str]:
-    from ..inspect.ops import describe_problem
-
-    return describe_problem(plan.descriptor)
 
 
 def _run(
@@ -171,7 +162,7 @@ def _inputs(
     element = plan.signature(plan.descriptor).element
     top = 0.4 if category is OpCategory.Normalization else 1.0
     inputs: dict[str, Array | None] = {}
-    if category is OpCategory.Quantization:
+    if "scale" in operands:
         inputs |= data.quantizer(kind, operands, element, seed)
     for index, (name, operand) in enumerate(operands.items()):
         if name in inputs or name in ("y", "saved_mean", "saved_rstd"):
