@@ -13,7 +13,7 @@ WORKERS ?= auto
 GPU_WORKERS ?= $(shell n=$$(nproc); echo $$((n > 12 ? 12 : n)))
 OUT ?= build/cubins
 
-.PHONY: help demo test generate check lint format test-gpu compile-all bench clean
+.PHONY: help demo test generate check lint format test-gpu compile-all bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -57,6 +57,10 @@ compile-all: $(READY) ## compile every variant for every architecture it names, 
 
 bench: $(READY) ## measure on this machine's GPU, beside peers
 	$(PYTHON) -m benchmarks
+
+docs: $(READY) ## build the documentation into build/docs
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	$(PYTHON) -m sphinx -W --keep-going -q -b html docs build/docs
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
