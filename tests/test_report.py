@@ -40,6 +40,31 @@ RESULTS = {
 }  # fmt: skip
 
 
+CASES = {
+    "format": 2,
+    "runs": [
+        {"id": "b", "date": "2026-12-02T01:00:00+00:00", "gpu": "NVIDIA H200", "copy_bandwidth": 4.3e12},
+        {"id": "a", "date": "2026-12-01T01:00:00+00:00", "gpu": "NVIDIA H200", "copy_bandwidth": 4.2e12},
+    ],
+    "cases": [
+        {
+            "case": "lp_pool1d bf16 …", "run": "a", "op": "lp_pool1d", "dtype": "bf16", "shape": [4, 8, 64],
+            "parameters": {"k": 2, "s": 2}, "design": "some", "share": 0.5, "times": {"median_us": 20.0}, "correct": True,
+            "peers": {
+                "torch": {"correct": True, "times": {"median_us": 60.0}},
+                "liger": {"absent": "has no such operation"},
+                "rival": {"correct": False, "times": {"median_us": 1.0}},
+            },
+        },
+        {
+            "op": "lp_pool1d", "dtype": "f32", "shape": [1, 1, 8], "tiny": True, "share": 0.01, "times": {"median_us": 2.0},
+            "peers": {},
+        },
+    ],
+    "failures": [],
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("results") / "mine.json"
@@ -130,7 +155,36 @@ def test_rows_without_our_time_are_left_out(results: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"rows": []}', '{"rows": [1, {"op": 2}]}', '{"rows": 3}'])
+def test_cases_with_their_runs_are_read(tmp_path: Path) -> None:
+    """Peers that are absent or wrong have no time, a tiny case no share, the title the latest run's date."""
+    path = tmp_path / "new.json"
+    path.write_text(json.dumps(CASES))
+    found = read(path)
+    assert found["title"] == "new, NVIDIA H200, 2026-12-02"
+    assert found["copy_bandwidth"] == 4.3e12
+    pool, tiny = found["rows"]
+    assert (pool["case"], pool["us"], pool["share"], pool["peers"]) == (
+        "4×8×64 k 2 s 2",
+        20.0,
+        0.5,
+        {"torch": 60.0},
+    )
+    assert (tiny["us"], tiny["share"], tiny["peers"]) == (2.0, None, {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"cases": []}',
+        '{"cases": 3, "runs": []}',
+        "{",
+        "[]",
+        "{}",
+        '{"rows": []}',
+        '{"rows": [1, {"op": 2}]}',
+        '{"rows": 3}',
+    ],
+)
 def test_results_of_another_form_are_one_clear_error(text: str, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(text)

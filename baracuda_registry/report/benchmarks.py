@@ -20,16 +20,24 @@ def default_files() -> list[Path]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """One file's results: `title`, `copy_bandwidth` and `rows`.
+    """One file's results: `title`, `copy_bandwidth` in bytes a second and `rows`.
+
+    Files of format 2 hold `runs` and `cases`; those before it one run's `environment` and `rows`.
 
     Raises:
         InvalidProblem: it cannot be read, or holds no row that can be plotted.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        rows = [row for raw in data["rows"] if (row := _row(raw)) is not None]
-        environment = data.get("environment") or {}
-        if not rows:
+        if "cases" in data:
+            runs = sorted(data["runs"], key=lambda run: str(run["date"]))
+            rows = [_case(raw) for raw in data["cases"]]
+        else:
+            runs = [{**(data.get("environment") or {}), "copy_bandwidth": data.get("copy_bandwidth")}]
+            rows = [_row(raw) for raw in data["rows"]]
+        latest = runs[-1] if runs else {}
+        kept = [row for row in rows if row is not None]
+        if not kept:
             raise ValueError("no row has an operation, a dtype and our time")
     except OSError as error:
         raise InvalidProblem(f"benchmark results {path} cannot be read: {error.strerror}") from error
@@ -37,12 +45,23 @@ def read(path: Path) -> dict[str, Any]:
         raise InvalidProblem(
             f"benchmark results {path} are not of a form this version reads ({type(error).__name__}: {error})"
         ) from error
-    parts = [str(environment[key]) for key in ("gpu", "date") if environment.get(key)]
+    parts = [str(latest[key])[:length] for key, length in (("gpu", 40), ("date", 10)) if latest.get(key)]
     return {
         "title": ", ".join([path.stem, *parts]),
-        "copy_bandwidth": _number(data.get("copy_bandwidth")),
-        "rows": rows,
+        "copy_bandwidth": _number(latest.get("copy_bandwidth")),
+        "rows": kept,
     }
+
+
+def _case(raw: Any) -> dict[str, Any] | None:
+    """A case of format 2: peers that are absent or wrong have no time; a tiny case has no meaningful share."""
+    if not isinstance(raw, Mapping):
+        return None
+    times: dict[str, Any] = {"ours": (raw.get("times") or {}).get("median_us")}
+    for name, peer in (raw.get("peers") or {}).items():
+        if isinstance(peer, Mapping) and peer.get("correct") is True:
+            times[name] = (peer.get("times") or {}).get("median_us")
+    return _row({**raw, "times_us": times, "share": None if raw.get("tiny") else raw.get("share")})
 
 
 def _row(raw: Any) -> dict[str, Any] | None:
