@@ -59,7 +59,7 @@ def _case(raw: Any) -> dict[str, Any] | None:
         return None
     times: dict[str, Any] = {"ours": (raw.get("times") or {}).get("median_us")}
     for name, peer in (raw.get("peers") or {}).items():
-        if isinstance(peer, Mapping) and peer.get("correct") is True:
+        if isinstance(peer, Mapping) and peer.get("correct") is not False:
             times[name] = (peer.get("times") or {}).get("median_us")
     return _row({**raw, "times_us": times, "share": None if raw.get("tiny") else raw.get("share")})
 
