@@ -376,9 +376,48 @@ def test_usage_errors_are_exit_2(line: str, capsys: pytest.CaptureFixture[str]) 
 
 @NO_GPU
 def test_commands_that_need_a_gpu_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    done = Run("bench group_norm", capsys)
-    assert (done.code, done.out) == (2, "")
-    assert "needs a GPU, and none is usable here" in done.err
+    for line in ("bench group_norm", "tune group_norm"):
+        done = Run(line, capsys)
+        assert (done.code, done.out) == (2, "")
+        assert "needs a GPU, and none is usable here" in done.err or "has no tuner" in done.err
+
+
+def test_tune_passes_problems_on_and_tells(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command against a tuner that measures nothing."""
+    import importlib.util
+    import types
+
+    tuner = types.ModuleType("baracuda_registry.tuning")
+    seen = []
+
+    class Found:
+        def __init__(self, plan: Any, desc: Any) -> None:
+            seen.append((plan, desc))
+            self.plan = plan.select(None, desc, device=br.Device.named("H200"))
+            self.bucket, self.stored = "x~2^4", True
+            self.timings = {self.plan.variant: types.SimpleNamespace(median=1e-6)}
+
+        def __str__(self) -> str:
+            return f"tuned {self.plan.variant.design}"
+
+    tuner.tune = Found  # type: ignore[attr-defined]
+    genuine = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: tuner if name == tuner.__name__ else genuine(name)
+    )
+    monkeypatch.setitem(sys.modules, tuner.__name__, tuner)
+    monkeypatch.setattr(br, "tuning", tuner, raising=False)
+    monkeypatch.setattr(br.Device, "current", staticmethod(lambda: br.Device.named("H200")))
+    told = Run("tune group_norm shape=32,320,64,64 groups=32 dtype=bf16 --json", capsys)
+    assert told.code == 0
+    (plan, desc), chosen = seen[0], told.json[0]["chosen"]
+    assert plan is br.GroupNormPlan
+    assert desc.input_shape == (32, 320, 64, 64)
+    assert told.json[0]["seconds"] == {chosen: 1e-6}
+    assert "tuned " in Run("tune lp_pool1d per_group --dtype f16", capsys).out
+    assert [plan for plan, _ in seen[1:]] == [br.LpPool1dPlan, br.QuantizePerGroupPlan]
 
 
 def _child(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

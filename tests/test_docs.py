@@ -101,6 +101,8 @@ def test_shell_lines_name_things_that_exist() -> None:
         for line in block.text.splitlines():
             if line.startswith("make "):
                 assert re.search(rf"^{line.split()[1]}:", makefile, re.MULTILINE), line
+            elif line.startswith("python -m "):
+                assert importlib.util.find_spec(line.split()[2]) is not None, line
             else:
                 match = re.match(r"pip install 'baracuda-registry\[(\w+)\]'", line)
                 assert match is not None, line
@@ -111,8 +113,8 @@ def test_links_between_pages_lead_somewhere() -> None:
     generated = set(GENERATED) | {"ops/index.md", "reference/index.md"}
     for page, text in {**WRITTEN, **GENERATED}.items():
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
-            path = (DOCS / page).parent / target
-            assert path.is_file() or os.path.relpath(path, DOCS) in generated, (page, target)
+            name = os.path.normpath(os.path.join(os.path.dirname(page), target))
+            assert (DOCS / name).is_file() or name in generated, (page, target)
         listed = re.search(r"```\{toctree\}\n(.*?)```", text, re.DOTALL)
         for name in re.findall(r"^([a-z]\S*)$", listed[1] if listed else "", re.MULTILINE):
             assert f"{name}.md" in WRITTEN or f"{name}.md" in generated, (page, name)

@@ -114,14 +114,32 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _tune(options: argparse.Namespace) -> int:
-    if importlib.util.find_spec("baracuda_registry.tune") is None:
+    if importlib.util.find_spec("baracuda_registry.tuning") is None:
         raise Unsupported("this build has no tuner; `bench` measures without keeping what it finds")
-    tuner = importlib.import_module("baracuda_registry.tune")
+    from ..device import Device
+    from ..errors import DeviceMismatch
+
+    if Device.current().is_host:
+        raise DeviceMismatch("tuning needs a GPU, and none is usable here; `doctor` says why")
+    tuner = importlib.import_module("baracuda_registry.tuning")
     problems = _problems(options)
-    results = [tuner.tune(entry.plan, desc) for entry, desc in track(problems, "tuning", len(problems))]
+    # Each problem's times are kept when it is done: an interruption loses the one in progress.
+    found = [tuner.tune(entry.plan, desc) for entry, desc in track(problems, "tuning", len(problems))]
     if options.json:
-        print_json([result.to_dict() for result in results])
+        print_json([_tuning(result) for result in found])
     else:
-        for result in results:
+        for result in found:
             print(result)
     return 0
+
+
+def _tuning(result: Any) -> dict[str, Any]:
+    """What the tuner found, as plain data, times in seconds."""
+    return {
+        "plan": type(result.plan).__name__,
+        "device": result.plan.device.name,
+        "bucket": result.bucket,
+        "chosen": result.plan.variant.id,
+        "stored": result.stored,
+        "seconds": {variant.id: timing.median for variant, timing in result.timings.items()},
+    }

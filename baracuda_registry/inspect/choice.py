@@ -46,7 +46,10 @@ class Explanation:
 
     @property
     def basis(self) -> str:
-        """What decided: `pinned`, `the only candidate`, `measurement`, `rank`, or the tie-break."""
+        """What decided: `pinned`, `the only candidate`, `measurement`, `rank`, or the tie-break.
+
+        A measurement decides where it puts another variant first than the ranks would have.
+        """
         first, second = self.chosen, self.runner_up
         if first is None:
             return "none"
@@ -54,7 +57,7 @@ class Explanation:
             return "pinned"
         if second is None:
             return "the only candidate"
-        if measured(first) is not None:
+        if getattr(self.trace, "decided_by_measurement", False):
             return "measurement"
         if first.rank != second.rank:
             return "rank"
@@ -115,7 +118,7 @@ class Explanation:
 
 def measured(candidate: Candidate) -> float | None:
     """Seconds that the candidate was measured to take for a problem like this one; None where it was not measured."""
-    return getattr(candidate, "measured_seconds", None)
+    return getattr(candidate, "seconds", None)
 
 
 def rank_reason(variant: Variant, facts: Mapping[str, Any]) -> str:
