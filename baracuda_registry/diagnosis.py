@@ -113,26 +113,21 @@ def _digest(path: Path) -> str | None:
 
 
 def _driver() -> Iterator[Check]:
-    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    try:
-        driver = ctypes.CDLL(name)
-    except OSError:
+    driver = _load_driver()
+    if driver is None:
         yield Check(
             "driver",
             Status.NOTE,
-            f"{name} is not on this machine: there is no NVIDIA driver; plans run on the host (NumPy)",
+            f"{_DRIVER} is not on this machine: there is no NVIDIA driver; plans run on the host (NumPy)",
             "on a machine with an NVIDIA GPU install its driver; in a container start it with GPU access (--gpus all)",
         )
         return
     version = _driver_version(driver)
-    state = int(driver.cuInit(0))
-    count = ctypes.c_int(0)
-    if state == 0:
-        state = int(driver.cuDeviceGetCount(ctypes.byref(count)))
+    state, count = _count(driver)
     if state not in (0, _NO_GPU_DRIVER):
         remedy = "reboot after a driver update, check `nvidia-smi`; in a container start it with GPU access"
         yield Check("driver", Status.PROBLEM, f"CUDA {version}, but cuInit fails with error {state}", remedy)
-    elif count.value == 0:
+    elif count == 0:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         detail = f"CUDA {version}, no GPU" + (
             "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible!r})"
@@ -140,7 +135,27 @@ def _driver() -> Iterator[Check]:
         remedy = "" if visible is None else "unset CUDA_VISIBLE_DEVICES, or name a device that exists"
         yield Check("driver", Status.NOTE if visible is None else Status.WARNING, detail, remedy)
     else:
-        yield Check("driver", Status.OK, f"CUDA {version}, {count.value} GPU{'s' if count.value > 1 else ''}")
+        yield Check("driver", Status.OK, f"CUDA {version}, {count} GPU{'s' if count > 1 else ''}")
+
+
+_DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+
+
+def _load_driver() -> Any:
+    """The driver's library, None where there is none."""
+    try:
+        return ctypes.CDLL(_DRIVER)
+    except OSError:
+        return None
+
+
+def _count(driver: Any) -> tuple[int, int]:
+    """The driver's state after initialisation (0 = fine) and how many GPUs it has."""
+    count = ctypes.c_int(0)
+    state = int(driver.cuInit(0))
+    if state == 0:
+        state = int(driver.cuDeviceGetCount(ctypes.byref(count)))
+    return state, count.value
 
 
 def _driver_version(driver: Any) -> str:
@@ -158,9 +173,10 @@ def _cupy() -> Iterator[Check]:
         }
     )
     if not installed:
-        yield Check(
-            "CuPy", Status.NOTE, "not installed: plans run on the host (NumPy), nothing compiles", _EXTRA
-        )
+        driver = _load_driver()
+        lost = driver is not None and _count(driver)[1] > 0
+        detail = "not installed: plans run on the host (NumPy)" + (", the GPU is not used" if lost else "")
+        yield Check("CuPy", Status.WARNING if lost else Status.NOTE, detail, _EXTRA)
         return
     if len(installed) > 1:
         detail = f"{' and '.join(installed)} are both installed and overwrite each other's files"
@@ -226,7 +242,9 @@ def _gpus() -> Iterator[Check]:
     from .device import cuda_available
 
     if not cuda_available():
-        yield Check("GPU", Status.NOTE, "none usable: `explain` and `compile` work, plans run on the host")
+        yield Check(
+            "GPU", Status.NOTE, "none usable: `explain` works for GPUs by name, plans run on the host"
+        )
         return
     from . import compile as compiling
     from . import cuda
@@ -260,9 +278,9 @@ def _gpus() -> Iterator[Check]:
 
 def _versions(compiler: str) -> Iterator[Check]:
     """A driver loads cubins of its own major version or older ones."""
-    if not compiler:
+    library = _load_driver()
+    if not compiler or library is None:
         return
-    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     driver = _driver_version(library)
     if int(compiler.split(".")[0]) > int(driver.split(".")[0]):
         detail = f"NVRTC is {compiler}, the driver takes CUDA {driver}"
