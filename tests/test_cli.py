@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -119,19 +120,23 @@ def test_text_fits_80_columns_and_has_no_colour_when_piped(capsys: pytest.Captur
 
 
 def test_list_and_import_are_quick() -> None:
-    """Fastest of several, without the time that the interpreter itself takes to start."""
+    """Processor seconds beyond the interpreter's own start, the fewest of several: others may be at work beside this.
 
-    def fastest(*arguments: str) -> float:
-        times = []
+    The aim is 0.3; what neighbours on the same core cost is left on top.
+    """
+
+    def fewest(*arguments: str) -> float:
+        spent = []
         for _ in range(4):
-            started = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, check=True)
-            times.append(time.perf_counter() - started)
-        return min(times)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        return min(spent)
 
-    bare = fastest("-c", "pass")
-    assert fastest("-c", "import baracuda_registry") - bare < 0.3
-    assert fastest("-m", "baracuda_registry", "list") - bare < 0.3 * 1.5  # other tests run beside this one
+    bare = fewest("-c", "pass")
+    assert fewest("-c", "import baracuda_registry") - bare < 0.3
+    assert fewest("-m", "baracuda_registry", "list") - bare < 0.3 * 2
 
 
 def test_list_imports_no_array_library() -> None:

@@ -129,10 +129,10 @@ def test_write_past_the_end_is_found(monkeypatch: pytest.MonkeyPatch, quantizer:
 def test_variant_that_does_not_run_is_an_error(
     monkeypatch: pytest.MonkeyPatch, quantizer: br.Variant
 ) -> None:
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise br.LaunchError("the driver says no")
 
-    monkeypatch.setattr(backends.cpu_runtime, "launch", refuse)
+    monkeypatch.setattr(run, "_run", refuse)
     (outcome,) = verify(TABLE, [quantizer], CPU)
     assert (outcome.status, outcome.detail) == ("error", "the driver says no")
 
