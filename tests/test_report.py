@@ -310,7 +310,7 @@ def test_page_unpacks_without_the_browsers_help(
         shown.goto(page.as_uri())
         shown.wait_for_selector("html[data-ready]", timeout=20000)
         assert shown.evaluate("unpack('sources').then((s) => s.length)") == len(gathered[1])
-        text = json.dumps(gathered[1][:3]).encode()
+        text = json.dumps(gathered[1][:1]).encode()
         for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED):
             for level in (0, 1, 9):
                 packer = zlib.compressobj(level, zlib.DEFLATED, 15, 9, strategy)

@@ -30,7 +30,7 @@ function table() {
       const open = group.open || (words.length > 0 && found.length <= 6);
       const button = el("button", { class: "expand", type: "button", "aria-expanded": String(open), title: sku.id,
         onclick: () => { group.open = !open; const at = rows.indexOf(row); draw(); body.children[at]?.querySelector("button")?.focus(); } }, sku.op);
-      const row = el("tr", {}, el("td", { class: "op" }, button), el("td", {}, sku.type), el("td", {}, sku.tier),
+      const row = el("tr", {}, el("td", { class: "op" }, button), el("td", {}, sku.type), el("td", { class: "wide" }, sku.tier),
         el("td", { class: "wide" }, sku.math), el("td", { class: "wide" }, sku.sums), el("td", { class: "wide" }, orderOf(sku)),
         el("td", { class: "num" }, String(found.length)));
       rows.push(row);
