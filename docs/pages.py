@@ -20,7 +20,7 @@ from baracuda_registry.elements import ElementKind
 from baracuda_registry.inspect.costs import floor
 from baracuda_registry.inspect.ops import OPS, OpEntry, describe
 from baracuda_registry.report.benchmarks import default_files, read
-from baracuda_registry.verify.judge import _ALLOWANCES, _ULP
+from baracuda_registry.verify.judge import ALLOWANCES, ULP
 from baracuda_registry.verify.problems import pool_of
 
 FIGURES = "H200"
@@ -223,10 +223,10 @@ def _category(entry: OpEntry) -> br.OpCategory:
 
 def _accuracy(entry: OpEntry) -> str:
     """What the allowances of `verify` say, which are the contracts'."""
-    ulps = ", ".join(f"{kind.value} {limit:g}" for kind, limit in _ULP.items())
-    name = getattr(_ALLOWANCES.get(entry.name), "__name__", "_elementwise")
+    ulps = ", ".join(f"{kind.value} {limit:g}" for kind, limit in ULP.items())
+    name = getattr(ALLOWANCES.get(entry.name), "__name__", "_elementwise")
     outputs = [o for o in entry.plan.operands(_smallest(entry)) if o.output]
-    if all(operand.element not in _ULP for operand in outputs):
+    if all(operand.element not in ULP for operand in outputs):
         return "Integer codes are exact: the contract fixes every bit."
     text = {
         "_elementwise": f"Every element within a few ulp of float64 on the inputs as received: {ulps}.",

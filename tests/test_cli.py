@@ -191,6 +191,8 @@ def test_explain_of_what_nothing_serves_is_a_finding(capsys: pytest.CaptureFixtu
     for form in ("", " --json"):
         assert Run(line + form, capsys).code == 1
     pinned = next(v for v in TABLE.find(op="lp_pool1d_backward", element="f32") if v.pinned_only)
+    typo = Run(line.replace("nothing", pinned.design[:-1] + "x"), capsys)
+    assert f"did you mean {pinned.design}" in typo.out
     line = f"explain lp_pool1d_backward n=1 c=1 l=8 k=2 p=2 dtype=f32 --device H200 --variant {pinned.design}"
     assert Run(f"{line} --json", capsys).json["basis"] == "pinned"
     assert Run(f"{line} --bit-stable", capsys).code == 1

@@ -76,6 +76,7 @@ def _print(one: Any, least: dict[str, Any] | None) -> None:
     chosen, second = one.chosen, one.runner_up
     if chosen is None:
         out.print("nothing serves this problem", style="red")
+        _print_nearest(one)
     else:
         out.print(f"chosen     {chosen.variant.design}: {chosen.variant.summary}")
         out.print(f"           {chosen.variant.id}", soft_wrap=True)
@@ -103,6 +104,19 @@ def _print(one: Any, least: dict[str, Any] | None) -> None:
         for rejection in one.trace.rejected:
             rows.add_row(rejection.variant.design, "\n".join(rejection.reasons))
         out.print(rows)
+
+
+def _print_nearest(one: Any) -> None:
+    """What a pinned name that no variant has may have meant."""
+    from ..inspect.names import nearest
+
+    pin = one.preference.variant
+    designs = {rejection.variant.design for rejection in one.trace.rejected}
+    ids = {rejection.variant.id for rejection in one.trace.rejected}
+    if pin is not None and pin not in designs | ids:
+        close = nearest(pin, ids if "/" in pin else designs)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        console().print(f"no variant of this operation and type is {pin!r}{hint}")
 
 
 def _because(one: Any) -> str:

@@ -17,7 +17,7 @@ from ..sku import BackendKind, OpCategory
 from . import data
 from .data import Array
 
-_ULP = {ElementKind.F16: 1.0, ElementKind.BF16: 1.0, ElementKind.F32: 4.0, ElementKind.F64: 4.0}
+ULP = {ElementKind.F16: 1.0, ElementKind.BF16: 1.0, ElementKind.F32: 4.0, ElementKind.F64: 4.0}
 """Errors of elementwise results, in ulp."""
 
 
@@ -79,7 +79,7 @@ def expected(
 ) -> dict[str, Expected]:
     """Every output's expected values with what is allowed.
 
-    An operation has an allowance of its own in `_ALLOWANCES` where terms cancel; else outputs are elementwise, within
+    An operation has an allowance of its own in `ALLOWANCES` where terms cancel; else outputs are elementwise, within
     a few ulp.
 
     Args:
@@ -90,13 +90,13 @@ def expected(
     """
     signature = plan.signature(plan.descriptor)
     wanted = reference(table, plan, inputs, widen=signature.category is not OpCategory.Quantization)
-    allowance = _ALLOWANCES.get(signature.op.name.lower(), _elementwise)
+    allowance = ALLOWANCES.get(signature.op.name.lower(), _elementwise)
     made: dict[str, Expected] = {}
     for operand in plan.argument_table:
         if operand.name not in wanted:
             continue
         want, element = wanted[operand.name], operand.element
-        if element in _ULP:
+        if element in ULP:
             made[operand.name] = allowance(_Case(table, plan, inputs, wanted, stable), operand.name, element)
         else:
             made[operand.name] = Expected(want, element, 0.0, np.zeros(()), np.zeros(()))
@@ -117,7 +117,7 @@ class _Case:
 
 
 def _elementwise(case: _Case, name: str, element: ElementKind) -> Expected:
-    return Expected(case.wanted[name], element, _ULP[element], np.zeros(()), np.zeros(()))
+    return Expected(case.wanted[name], element, ULP[element], np.zeros(()), np.zeros(()))
 
 
 def _scattered(case: _Case, name: str, element: ElementKind) -> Expected:
@@ -130,7 +130,7 @@ def _scattered(case: _Case, name: str, element: ElementKind) -> Expected:
         slack = size * (2.0**-53 if element is ElementKind.F64 else 2.0**-24) * (4 + terms)
         if not case.stable:
             slack = slack + ulp(element, size) * terms
-    return Expected(case.wanted[name], element, _ULP[element], slack, size)
+    return Expected(case.wanted[name], element, ULP[element], slack, size)
 
 
 def _normalised(case: _Case, name: str, element: ElementKind) -> Expected:
@@ -140,13 +140,14 @@ def _normalised(case: _Case, name: str, element: ElementKind) -> Expected:
     return Expected(case.wanted[name], element, 2.0, _norm_bound(element, count) * scale, scale, loose)
 
 
-_ALLOWANCES: dict[str, Callable[[_Case, str, ElementKind], Expected]] = {
+ALLOWANCES: dict[str, Callable[[_Case, str, ElementKind], Expected]] = {
     "lp_pool1d_backward": _scattered,
     "group_norm": _normalised,
     "group_norm_backward": _normalised,
     "instance_norm": _normalised,
     "instance_norm_backward": _normalised,
 }
+"""What is allowed to the outputs of an operation, where that is not the elementwise rule."""
 
 
 def ulp(element: ElementKind, at: Array) -> Array:
@@ -163,7 +164,7 @@ def errors(got: Array, goal: Expected) -> tuple[float, float]:
     """Largest error in ulp, and largest error over what is allowed (infinite for a wrong special value)."""
     if got.size == 0:
         return 0.0, 0.0
-    if goal.element not in _ULP:
+    if goal.element not in ULP:
         off = np.abs(got.astype(np.int64) - goal.want.astype(np.int64)).max()
         return float(off), math.inf if off else 0.0
     with np.errstate(all="ignore"):
