@@ -171,11 +171,14 @@ def _example(entry: OpEntry) -> str:
     arguments = ", ".join(
         f'{name}="{value.value}"' if isinstance(value, ElementKind) else f"{name}={value!r}" for name, value in given.items()
     )  # fmt: skip
+    call = f"br.{type(desc).__name__}({arguments})"
+    if len(call) > 90:
+        call = f"br.{type(desc).__name__}(\n    {arguments},\n)"
     return f"""```python
 import numpy as np
 import baracuda_registry as br
 
-desc = br.{type(desc).__name__}({arguments})
+desc = {call}
 plan = br.{entry.plan_name}.select(None, desc, device=br.Device.host())
 
 arrays = {{}}
