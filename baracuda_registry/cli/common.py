@@ -50,17 +50,6 @@ def command(
     return parser
 
 
-def unknown_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
-    """The message for a first word that is no command, with the nearest ones; None when it is one."""
-    from ..inspect.names import unknown
-
-    first = next((word for word in words if not word.startswith("-")), None)
-    known = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices
-    if first is None or first in known:
-        return None
-    return str(unknown("command", first, known))
-
-
 def add_filters(parser: argparse.ArgumentParser) -> None:
     """Options by which variants are filtered."""
     parser.add_argument("pattern", nargs="?", help="text in the id or summary; * and ? as in file names")

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import BaracudaError
-from . import cache, catalog, choice, code, compiling, completion, doctor, measure, report, verify
-from .common import PROGRAM, Formatter, unknown_command
+from .common import PROGRAM, Formatter
 
-_GROUPS = (catalog, choice, code, compiling, verify, measure, cache, doctor, report, completion)
+GROUPS: dict[str, tuple[str, ...]] = {
+    "catalog": ("list", "show", "coverage"),
+    "choice": ("explain",),
+    "code": ("source", "ptx", "sass", "resources"),
+    "compiling": ("compile",),
+    "verify": ("verify",),
+    "measure": ("bench", "tune"),
+    "cache": ("cache",),
+    "doctor": ("doctor",),
+    "report": ("report",),
+    "completion": ("completion",),
+}
+"""Commands by the module that adds them; a run imports that of its own command only."""
 
 EPILOG = """\
 examples:
@@ -23,8 +35,8 @@ examples:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole parser."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of every command, or of those in the module that adds the command `only`."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Inspect, compile, check and measure the registry's kernel variants.",
@@ -34,8 +46,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for group in _GROUPS:
-        group.add(commands)
+    for module, names in GROUPS.items():
+        if only is None or only in names:
+            importlib.import_module(f".{module}", __package__).add(commands)
     return parser
 
 
@@ -45,13 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 = done, 1 = done with findings, 2 = bad input or set-up.
     """
-    parser = build_parser()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    problem = unknown_command(parser, words)
-    if problem is not None:
-        print(f"{PROGRAM}: error: {problem}", file=sys.stderr)
+    command = next((word for word in words if not word.startswith("-")), None)
+    known = [name for names in GROUPS.values() for name in names]
+    if command is not None and command not in known:
+        from ..inspect.names import unknown
+
+        print(f"{PROGRAM}: error: {unknown('command', command, known)}", file=sys.stderr)
         return 2
-    options = parser.parse_args(words)
+    options = build_parser(command).parse_args(words)
     try:
         code: int = options.run(options)
         sys.stdout.flush()
