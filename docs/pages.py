@@ -36,7 +36,7 @@ REFERENCE = {
         "inspect.api", "inspect.records", "inspect.choice", "inspect.costs", "inspect.usage", "inspect.matrix",
         "inspect.maps", "inspect.ops", "inspect.code", "inspect.names",
     ),
-    "Checking and measuring": ("verify", "verify.outcome", "verify.run", "bench", "diagnosis"),
+    "Checking and measuring": ("verify", "verify.outcome", "verify.run", "bench", "tuning", "measure", "measured", "bucket", "diagnosis"),
     "Compiling and running": ("artifact", "cache", "compile", "compile_all", "recipe", "operands", "execution"),
     "Errors": ("errors",),
 }  # fmt: skip

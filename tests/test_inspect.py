@@ -18,6 +18,8 @@ from baracuda_registry.inspect.choice import rank_reason
 from baracuda_registry.inspect.costs import _FLOPS, PEAK_FLOPS
 from baracuda_registry.inspect.ops import OPS, describe_problem, entry_for, entry_of
 from baracuda_registry.manifest import Hole, Manifest, RankRule
+from baracuda_registry.plans.base import forget_plans
+from baracuda_registry.select import Measured
 from baracuda_registry.sku import ArchSku
 
 TABLE = br.registry()
@@ -224,6 +226,25 @@ def test_rank_rule_is_named() -> None:
     assert rank_reason(ruled, {"n": 3, "rows": 1}) == "n < 4"
     assert rank_reason(ruled, {"n": 9, "rows": 2}) == "n > 8 and rows a multiple of 2"
     assert rank_reason(ruled, {"n": 9, "rows": 3}) == ""
+
+
+def test_measurement_that_decides_is_the_basis(monkeypatch: pytest.MonkeyPatch) -> None:
+    from baracuda_registry.plans import base
+
+    desc = example("dequantize_per_group", "f32")
+    plain = inspect.explain(desc, "H200")
+    assert plain.runner_up is not None
+    times = {plain.chosen.variant.id: 4e-5, plain.runner_up.variant.id: 2e-5}  # type: ignore[union-attr]
+    monkeypatch.setattr(base, "lookup", lambda *_: Measured(times, "some bucket", "some table"))
+    forget_plans()
+    try:
+        found = inspect.explain(desc, "H200")
+    finally:
+        forget_plans()
+    assert found.chosen is not None
+    assert found.chosen.variant is plain.runner_up.variant
+    assert (found.basis, found.margin["time_ratio"]) == ("measurement", 2.0)  # type: ignore[index]
+    assert found.to_dict()["chosen"]["measured_seconds"] == 2e-5
 
 
 def test_wrong_device_names_the_nearest() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import Unsupported
 from .common import command, console, nbytes, positive, print_json, seconds, table, track
 from .journal import Journal
 
@@ -68,34 +65,34 @@ def _problems(options: argparse.Namespace) -> list[tuple[Any, Any]]:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from ..bench import GpuClock, measure
+    from ..bench import Bench
     from ..cache import key_of
     from ..inspect.ops import describe_problem
 
     problems = _problems(options)
-    clock = GpuClock(options.rounds)
-    journal = Journal("bench", clock.device.name, resume=options.resume)
+    bench = Bench(options.rounds)
+    journal = Journal("bench", bench.device.name, resume=options.resume)
 
     def measured() -> Iterator[dict[str, Any]]:
         for entry, desc in problems:
             key = key_of({"op": entry.name, "problem": describe_problem(desc), "rounds": options.rounds})
             known = journal.get(key)
             if known is None:
-                known = measure(clock, entry, desc).to_dict()
+                known = bench.measure(entry, desc).to_dict()
                 journal.add(key, known)
             yield known
 
     try:
-        results = list(track(measured(), f"measuring on {clock.device.name}", len(problems)))
+        results = list(track(measured(), f"measuring on {bench.device.name}", len(problems)))
     finally:
         journal.close()
-    bandwidth = clock.copy_bandwidth()
+    bandwidth = bench.copy_bandwidth()
     if options.json:
-        print_json({"device": clock.device.name, "copy_bandwidth": bandwidth, "results": results})
+        print_json({"device": bench.device.name, "copy_bandwidth": bandwidth, "results": results})
         return 0
     out = console()
     out.print(
-        f"{clock.device.name}: a copy moves {bandwidth / 1e12:.2f} TB/s (read and written)", style="bold"
+        f"{bench.device.name}: a copy moves {bandwidth / 1e12:.2f} TB/s (read and written)", style="bold"
     )
     numbers = ("time", "± spread", "of copy")
     for result in results:
@@ -114,17 +111,15 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _tune(options: argparse.Namespace) -> int:
-    if importlib.util.find_spec("baracuda_registry.tuning") is None:
-        raise Unsupported("this build has no tuner; `bench` measures without keeping what it finds")
+    from .. import tuning
     from ..device import Device
     from ..errors import DeviceMismatch
 
     if Device.current().is_host:
         raise DeviceMismatch("tuning needs a GPU, and none is usable here; `doctor` says why")
-    tuner = importlib.import_module("baracuda_registry.tuning")
     problems = _problems(options)
     # Each problem's times are kept when it is done: an interruption loses the one in progress.
-    found = [tuner.tune(entry.plan, desc) for entry, desc in track(problems, "tuning", len(problems))]
+    found = [tuning.tune(entry.plan, desc) for entry, desc in track(problems, "tuning", len(problems))]
     if options.json:
         print_json([_tuning(result) for result in found])
     else:

@@ -57,7 +57,7 @@ class Explanation:
             return "pinned"
         if second is None:
             return "the only candidate"
-        if getattr(self.trace, "decided_by_measurement", False):
+        if self.trace.decided_by_measurement:
             return "measurement"
         if first.rank != second.rank:
             return "rank"
@@ -118,7 +118,7 @@ class Explanation:
 
 def measured(candidate: Candidate) -> float | None:
     """Seconds that the candidate was measured to take for a problem like this one; None where it was not measured."""
-    return getattr(candidate, "seconds", None)
+    return candidate.seconds
 
 
 def rank_reason(variant: Variant, facts: Mapping[str, Any]) -> str:
