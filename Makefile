@@ -14,7 +14,7 @@ GPU_WORKERS ?= $(shell n=$$(nproc); echo $$((n > 12 ? 12 : n)))
 OUT ?= build/cubins
 BENCH ?=
 
-.PHONY: help demo test generate check lint format test-gpu compile-all bench report clean
+.PHONY: help demo test generate check lint format test-gpu compile-all bench report docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -62,6 +62,10 @@ bench: $(READY) ## measure on this machine's GPU, beside peers; goes on where it
 
 report: $(READY) ## write docs/performance.md's tables and plots and the README's line from benchmarks/results/
 	$(PYTHON) -m benchmarks.report benchmarks/results/*.json
+
+docs: $(READY) ## build the documentation into build/docs
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	$(PYTHON) -m sphinx -W --keep-going -q -b html docs build/docs
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -21,7 +21,7 @@ _HOMES: dict[str, str] = {
         "elements": "ElementKind MathPrecision",
         "errors": (
             "BaracudaError BufferTooSmall CompileError DeviceMismatch InvalidProblem LaunchError ManifestError"
-            " MisalignedOperand NoVariant Unsupported WorkspaceTooSmall"
+            " MisalignedOperand NoVariant ToolMissing Unsupported WorkspaceTooSmall"
         ),
         "preference": "PlanPreference",
         "device": "Device",
@@ -53,6 +53,8 @@ __all__ = [*sorted(_HOMES), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "inspect":  # not in __all__: a star import must not hide the standard library's
+        return importlib.import_module(".inspect", __name__)
     try:
         home = _HOMES[name]
     except KeyError:
@@ -63,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "inspect"})
