@@ -101,6 +101,20 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
+// For what is not used again: such data leave the cache first.
+__device__ __forceinline__ void store_vector_once(elem_t* address, const vector_t& values) {
+    uint4 bits;
+    memcpy(&bits, &values, sizeof(bits));
+    __stcs(reinterpret_cast<uint4*>(address), bits);
+}
+
+__device__ __forceinline__ vector_t load_vector_once(const elem_t* address) {
+    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(address));
+    vector_t vector;
+    memcpy(&vector, &bits, sizeof(vector));
+    return vector;
+}
+
 
 // The values of a vector in acc_t.
 struct values_t {
@@ -219,29 +233,31 @@ __device__ __forceinline__ moments_t thread_moments(
         part.count = packs * kVector;
         part.shift = to_acc(raw[0].lane[0]);
         const acc_t inverse_count = 1 / part.count;
-        acc_t sum[kVector] = {};
+        acc_t sum = 0;
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
-#pragma unroll
-            for (int i = 0; i < kVector; ++i)
-                if (k < packs) sum[i] += to_acc(raw[k].lane[i]) - part.shift;
+            values_t values = unpack(raw[k]);
+            if (k < packs) sum += tree_sum(values.lane) - kVector * part.shift;
         }
-        const acc_t offset = tree_sum(sum) * inverse_count;
-        acc_t residual[kVector] = {};
-        acc_t square[kVector] = {};
+        const acc_t offset = sum * inverse_count;
+        // The scale is taken in by the subtraction: deviations of 16-bit data are no smaller than a float can hold.
+        const acc_t center = part.shift + offset;
+        acc_t residual[2] = {};
+        acc_t square[2] = {};
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
+            const values_t values = unpack(raw[k]);
 #pragma unroll
             for (int i = 0; i < kVector; ++i) {
-                const acc_t deviation = to_acc(raw[k].lane[i]) - part.shift - offset;
+                const acc_t scaled = values.lane[i] * kScale - center * kScale;
                 if (k < packs) {
-                    residual[i] += deviation;
-                    square[i] += (deviation * kScale) * (deviation * kScale);
+                    residual[i % 2] += scaled;
+                    square[i % 2] += scaled * scaled;
                 }
             }
         }
-        const acc_t left = tree_sum(residual) * inverse_count;
-        part.offset = offset + left;
+        const acc_t left = tree_sum(residual) * (inverse_count / kScale);
+        part.offset = (center - part.shift) + left;
         const acc_t variance = tree_sum(square) * (inverse_count / (kScale * kScale)) - left * left;
         part.spread = (variance < 0 ? acc_t(0) : variance) * (part.count * inverse_elements);
         total = merge(total, part, inverse_elements);
@@ -351,7 +367,7 @@ group_norm_bf16_f32_split_v8_stats(
 }
 
 // Every block merges the moments of its group's chunks in the same order, then normalises one chunk.  Blocks go through
-// the tensor backwards: what `stats` read last is what the cache still holds.
+// the tensor backwards: what `stats` read last is what the cache still holds, and nothing else is to take its place.
 extern "C" __global__ void __launch_bounds__(256, 2)
 group_norm_bf16_f32_split_v8_normalize(
     const elem_t* x,
@@ -406,14 +422,14 @@ group_norm_bf16_f32_split_v8_normalize(
             vector_t raw[kPacks];
 #pragma unroll
             for (int k = 0; k < kPacks; ++k)
-                if (first + k * span < stop) raw[k] = load_pack<elem_t, kVector>(x + base + first + k * span);
+                if (first + k * span < stop) raw[k] = load_vector_once(x + base + first + k * span);
 #pragma unroll
             for (int k = 0; k < kPacks; ++k) {
                 if (first + k * span < stop) {
                     normalize_pack(
                         raw[k], normalizer, gamma, beta, first_channel + walk.channel, spatial - walk.within
                     );
-                    store_vector(y + base + first + k * span, raw[k]);
+                    store_vector_once(y + base + first + k * span, raw[k]);
                 }
                 walk.advance(step_channels, step_elements, spatial);
             }

@@ -97,6 +97,20 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
+// For what is not used again: such data leave the cache first.
+__device__ __forceinline__ void store_vector_once(elem_t* address, const vector_t& values) {
+    uint4 bits;
+    memcpy(&bits, &values, sizeof(bits));
+    __stcs(reinterpret_cast<uint4*>(address), bits);
+}
+
+__device__ __forceinline__ vector_t load_vector_once(const elem_t* address) {
+    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(address));
+    vector_t vector;
+    memcpy(&vector, &bits, sizeof(vector));
+    return vector;
+}
+
 
 // The values of a vector in acc_t.
 struct values_t {
@@ -204,21 +218,21 @@ __device__ __forceinline__ moments_t thread_moments(
         part.count = packs * kVector;
         part.shift = to_acc(raw[0].lane[0]);
         const acc_t inverse_count = 1 / part.count;
-        acc_t sum[kVector] = {};
+        acc_t sum = 0;
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
-#pragma unroll
-            for (int i = 0; i < kVector; ++i)
-                if (k < packs) sum[i] += to_acc(raw[k].lane[i]) - part.shift;
+            values_t values = unpack(raw[k]);
+            if (k < packs) sum += tree_sum(values.lane) - kVector * part.shift;
         }
-        const acc_t offset = tree_sum(sum) * inverse_count;
+        const acc_t offset = sum * inverse_count;
         acc_t residual[kVector] = {};
         acc_t square[kVector] = {};
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
+            const values_t values = unpack(raw[k]);
 #pragma unroll
             for (int i = 0; i < kVector; ++i) {
-                const acc_t deviation = to_acc(raw[k].lane[i]) - part.shift - offset;
+                const acc_t deviation = values.lane[i] - part.shift - offset;
                 if (k < packs) {
                     residual[i] += deviation;
                     square[i] += (deviation * kScale) * (deviation * kScale);
