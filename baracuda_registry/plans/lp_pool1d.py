@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..constraint import Fact
@@ -162,13 +162,25 @@ def scalars(desc: LpPool1dDescriptor) -> dict[str, int | float]:
     }
 
 
-def run_length(itemsize: int, stride: int, nbytes: int) -> int:
-    """Windows of a thread of the register designs, as the kernels have it: the smallest power of two, a pack at most,
-    whose inputs are `nbytes` or more."""
-    windows = 1
-    while windows < 16 // itemsize and windows * stride * itemsize < nbytes:
-        windows *= 2
-    return windows
+def seamless(desc: LpPool1dDescriptor) -> LpPool1dDescriptor:
+    """The same problem as one row, where no window overlaps another or a gap lies between rows: rows of any length then
+    begin at whole packs."""
+    total = desc.rows * desc.l_in
+    if desc.window > desc.step or desc.l_in != desc.output_length * desc.step or total >= 2**31:
+        return desc
+    return replace(desc, batch=1, channels=1, l_in=total)
+
+
+def run_scalars(desc: LpPool1dDescriptor, windows: int) -> dict[str, int | float]:
+    """Scalars of the forward register designs, whose threads have `windows` windows: the runs of a row, and how many of
+    them have all their windows, begin at a pack and end in packs of the row."""
+    pack = 16 // desc.element.itemsize
+    runs = -(-desc.output_length // windows)
+    whole = 0
+    if windows * desc.step % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0):
+        needed = -(-((windows - 1) * desc.step + desc.window) // pack) * pack
+        whole = min(desc.output_length // windows, max(0, (desc.l_in - needed) // (windows * desc.step) + 1))
+    return {**scalars(desc), "runs_per_row": runs, **division("runs", runs), "whole_runs": whole}
 
 
 def block_of_rows(rows: int, padded: int, values: int, threads: int) -> dict[str, int]:
@@ -251,13 +263,12 @@ class LpPool1dPlan(Plan[LpPool1dDescriptor, LpPool1dFwArgs]):
             return Recipe(())
         tuning = variant.tuning
         threads = tuning["threads_pool"]
+        desc = seamless(desc)
         values = scalars(desc)
         l_out = desc.output_length
-        if "stride" in tuning:
-            run = run_length(desc.element.itemsize, desc.step, tuning["bytes"])
-            runs = -(-l_out // run)
-            values |= {"runs_per_row": runs, **division("runs", runs)}
-            total = desc.rows * runs
+        if "windows" in tuning:
+            values = run_scalars(desc, tuning["windows"])
+            total = desc.rows * int(values["runs_per_row"])
         elif "chunk" in tuning:
             return Recipe((_tile_launch(desc, tuning, values),))
         elif "threads" in tuning:

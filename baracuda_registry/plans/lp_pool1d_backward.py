@@ -19,8 +19,8 @@ from .lp_pool1d import (
     division,
     lp_pool_facts,
     received_power,
-    run_length,
     scalars,
+    seamless,
     shapes,
     validate_lp_pool,
 )
@@ -92,12 +92,11 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
             return Recipe(())
         tuning = variant.tuning
         threads = tuning["threads_gradient"]
+        desc = seamless(desc)
         values = scalars(desc)
-        if "stride" in tuning:
-            inputs = desc.step * run_length(desc.element.itemsize, desc.step, tuning["bytes"])
-            runs = -(-desc.l_in // inputs)
-            values |= {"runs_per_row": runs, **division("runs", runs)}
-            total = desc.rows * runs
+        if "windows" in tuning:
+            values = _run_scalars(desc, tuning["windows"], tuning["max_window"])
+            total = desc.rows * int(values["runs_per_row"])
         elif "chunk" in tuning:
             return Recipe((_tile_launch(desc, tuning, values),))
         elif variant.pinned_only:
@@ -116,6 +115,36 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
     def run_bw(self, stream: Any, workspace: Any, args: LpPool1dBwArgs) -> None:
         """`run`, by the seed's name."""
         self.run(stream, workspace, args)
+
+
+def _run_scalars(desc: LpPool1dDescriptor, windows: int, max_window: int) -> dict[str, int | float]:
+    """Scalars of the register designs, in whose threads' runs `windows` windows begin.
+
+    Runs from `head_runs` to before `whole_runs` lie in their rows with every window that reaches into them, begin at
+    packs, and read y in packs of the row; `windows_aligned`: no window reaches into another run, and those of a run lie
+    in aligned packs (or in an aligned half of one).
+    """
+    pack = 16 // desc.element.itemsize
+    inputs, l_out = windows * desc.step, desc.output_length
+    runs = -(-desc.l_in // inputs)
+    overlap = desc.window > desc.step
+    head = whole = 0
+    if inputs % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0):
+        rows_aligned = desc.rows == 1 or l_out % pack == 0
+        past = 0 if rows_aligned else pack - 1
+        whole = min(desc.l_in // inputs, max(0, l_out - past) // windows)
+        before = -(-((max_window - 1) // desc.step) // pack) * pack
+        head = -(-(before + pack) // windows) if overlap else 0
+    together = min(pack, windows)
+    aligned = not overlap and (desc.rows == 1 or l_out % together == 0)
+    return {
+        **scalars(desc),
+        "runs_per_row": runs,
+        **division("runs", runs),
+        "head_runs": head,
+        "whole_runs": whole,
+        "windows_aligned": int(aligned),
+    }
 
 
 def _tile_launch(

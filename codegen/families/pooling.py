@@ -23,12 +23,36 @@ _THREADS = 256
 _RUN_THREADS = 128
 _RUN_BYTES = 32
 """Bytes of input a thread of the register designs has in flight at least."""
+
+
+def _run_windows(element: ElementKind, stride: int) -> int:
+    """Windows of a thread of the register designs: the smallest power of two whose inputs are enough bytes, a pack at most."""
+    windows = 1
+    while windows * element.itemsize < 16 and windows * stride * element.itemsize < _RUN_BYTES:
+        windows *= 2
+    return windows
+
+
 _MAX_FAST_POWER = 1024
 _CHUNKS = (25, 9, 1)
 """Chunks of the tile designs, longest first: the cost of a sum is about its length over the chunk's."""
 
 _TILE_BYTES = 32768
 """Values of a tile; its prefix and suffix sums take twice that of shared memory, three blocks of it an SM."""
+
+
+def _run_blocks(element: ElementKind, stride: int, power: int) -> int:
+    """Blocks an SM of the forward register designs: as many as hold all values without spilling."""
+    if element is ElementKind.F64:
+        return 6
+    if element is ElementKind.F32:
+        return 8 if stride == 1 or power == 0 else 10
+    return {1: 9, 2: 8, 3: 5, 4: 9}[stride]
+
+
+def _gradient_blocks(element: ElementKind, stride: int, power: int) -> int:
+    """The same for the backward ones."""
+    return 5
 
 
 def _accumulated(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
@@ -72,6 +96,7 @@ def _small_constraints(stride: int) -> tuple[Constraint, ...]:
     return (
         Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
         Constraint("stride", "eq", stride, "the stride is compiled in"),
+        Constraint("l_in", "lt", 2**31, "positions in a row are 32-bit"),
     )
 
 
@@ -94,13 +119,16 @@ _BACKWARD = (
     Parameter("dx", "elem_t* __restrict__"),
 )
 _REGISTERS = (
-    *_EXTENTS,
-    Parameter("runs_per_row", "long long"),
+    Parameter("rows", "long long"),
+    Parameter("l_in", "int"),
+    Parameter("l_out", "int"),
+    Parameter("runs_per_row", "int"),
     *_divisor("runs"),
+    Parameter("whole_runs", "int"),
     Parameter("window", "int"),
-    Parameter("stride", "int"),
     Parameter("p", "acc_t"),
 )
+_HALO = (Parameter("head_runs", "int"), Parameter("windows_aligned", "int"))
 _TILE = (
     *_EXTENTS,
     Parameter("tiles_per_row", "long long"),
@@ -130,10 +158,15 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                 template="lp_pool1d_registers.cu.j2",
                 summary="a thread pools a run of outputs from packs of 16 bytes, windows and powers in registers",
                 kernels=(
-                    Kernel("pool", (*_FORWARD, *_REGISTERS, _INVERSE), _RUN_THREADS, 5 if double else 6),
+                    Kernel("pool", (*_FORWARD, *_REGISTERS, _INVERSE), _RUN_THREADS, _run_blocks(element, stride, power)),
                 ),
                 rank=10 + penalty,
-                tuning={"power": power, "max_window": _MAX_WINDOW, "stride": stride, "bytes": _RUN_BYTES},
+                tuning={
+                    "power": power,
+                    "max_window": _MAX_WINDOW,
+                    "stride": stride,
+                    "windows": _run_windows(element, stride),
+                },
                 constraints=(*_fast_power_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,
             )
@@ -210,14 +243,14 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                 name=f"registers_{name}_s{stride}_v{wide}",
                 template="lp_pool1d_backward_registers.cu.j2",
                 summary="a thread owns a run of inputs: each window's coefficient once, sums in registers",
-                kernels=(Kernel("gradient", (*_BACKWARD, *_REGISTERS), _RUN_THREADS, 5),),
+                kernels=(Kernel("gradient", (*_BACKWARD, *_REGISTERS, *_HALO), _RUN_THREADS, _gradient_blocks(element, stride, power)),),
                 rank=10 + penalty,
                 tuning={
                     "power": power,
                     "fast": 1,
                     "max_window": _MAX_WINDOW,
                     "stride": stride,
-                    "bytes": _RUN_BYTES,
+                    "windows": _run_windows(element, stride),
                 },
                 constraints=(*_fast_factor_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,

@@ -15,8 +15,9 @@ __device__ __forceinline__ void from_acc(acc_t value, acc_t& result) { result = 
 constexpr int kPower = 2;  // p, or 0 for any
 
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
-constexpr acc_t kLeastSum = 0x1p-90f;
+constexpr acc_t kLeastSum = 0x1p-126f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -126;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -35,6 +36,7 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
@@ -67,6 +69,16 @@ __device__ __forceinline__ float exp2_unit(float value) {
     return result;
 #else
     return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
 #endif
 }
 
@@ -262,7 +274,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -285,7 +297,14 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return exp2_unit(p * log2_unit(size));
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
     if (kPower == 2) return sqrt_unit(sum);

@@ -14,6 +14,7 @@ constexpr int kPower = 2;  // p, or 0 for any
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
 constexpr acc_t kLeastSum = 0x1p-90f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -90;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -32,6 +33,7 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
@@ -43,6 +45,47 @@ __device__ __forceinline__ float reciprocal(float value) {
     return result;
 #else
     return 1.0f / value;
+#endif
+}
+
+// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+__device__ __forceinline__ float log2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return log2f(value);
+#endif
+}
+
+__device__ __forceinline__ float exp2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
+#endif
+}
+
+__device__ __forceinline__ float sqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return sqrtf(value);
 #endif
 }
 
@@ -228,7 +271,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -270,13 +313,30 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return whole < -125.0f ? 0.0f : whole > 126.0f ? infinity() : power;
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
-    if (kPower == 2) return sqrtf(sum);
-    if (kPower == 3) return cbrtf(sum);
+    if (kPower == 2) {
+        // One step of Newton's from the unit's root leaves half an ulp and a little.
+        const float inverse = rsqrt_unit(fmaxf(sum, kLeastSum));
+        const float root = sum * inverse;
+        return fmaf(fmaf(-root, root, sum), 0.5f * inverse, root);
+    }
+    if (kPower == 3) {
+        const float root = exp2_unit(log2_unit(sum) * (1.0f / 3.0f));
+        const float square = root * root;
+        const float better = fmaf(fmaf(square, root, -sum), reciprocal(-3.0f * square), root);
+        return sum < kLeastSum ? 0.0f : better;
+    }
     const power_t root = exp2_of_quotient(log2_of(sum), p);
-    return scale_by_power_of_two(root.hi, root.exponent);
+    return sum < kLeastSum ? 0.0f : scale_by_power_of_two(root.hi, root.exponent);
 }
 struct divisor_t {
     long long value;
@@ -291,6 +351,20 @@ struct divisor_t {
     }
 };
 constexpr int kPack = 4;  // elements of 16 bytes
+
+// The run of a thread: runs are numbered row by row, and rows have fewer than 2^31.
+struct run_t {
+    long long row;
+    int run;
+};
+
+__device__ __forceinline__ run_t run_of(const divisor_t& runs) {
+    const long long first = static_cast<long long>(blockIdx.x) * blockDim.x;  // of the block, which divides for all threads
+    const long long row = runs.quotient(first);
+    const unsigned place = static_cast<unsigned>(first - row * runs.value) + threadIdx.x;
+    const unsigned rows = runs.multiplier == 0 ? (runs.value == 1 ? place : 0u) : __umulhi(place, runs.multiplier) >> runs.shift;
+    return {row + rows, static_cast<int>(place - rows * static_cast<unsigned>(runs.value))};
+}
 
 constexpr int words_of(int elements) { return (elements * 4 + 3) / 4; }
 
@@ -310,6 +384,15 @@ __device__ __forceinline__ elem_t element_of(const unsigned (&words)[WORDS], int
 template <int WORDS>
 __device__ __forceinline__ unsigned size_bits(const unsigned (&words)[WORDS], int j) {
     return words[j] & 0x7fffffffu;
+}
+
+// Makes the compiler take a run's values from its words again, instead of keeping them in registers for a rare case.
+template <int WORDS>
+__device__ __forceinline__ void forget(unsigned (&words)[WORDS]) {
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) asm volatile("" : "+r"(words[i]));
+#endif
 }
 
 // Rounds N values into a run.
@@ -333,51 +416,103 @@ __device__ __forceinline__ void drop_elements(unsigned (&words)[WORDS], int elem
     }
 }
 
+// The packs of a run that begins at a pack of an array: those that hold its first `count` elements.
+template <int WORDS>
+__device__ __forceinline__ void load_packs(unsigned (&words)[WORDS], const elem_t* source, int count) {
+    constexpr int packs = (WORDS + 3) / 4;
+    uint4 pack[packs];
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+        pack[i] = make_uint4(0, 0, 0, 0);
+        if (i * kPack < count) pack[i] = reinterpret_cast<const uint4*>(source)[i];
+    }
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        words[i] = i % 4 == 0 ? pack[i / 4].x : i % 4 == 1 ? pack[i / 4].y : i % 4 == 2 ? pack[i / 4].z : pack[i / 4].w;
+    }
+}
+
+// Zeros in place of the elements from `count` on.
+template <int WORDS>
+__device__ __forceinline__ void clear_from(unsigned (&words)[WORDS], int count) {
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        if (i >= count) words[i] = 0;
+    }
+}
+
+// Zeros in place of the elements before `count`.
+template <int WORDS>
+__device__ __forceinline__ void clear_before(unsigned (&words)[WORDS], int count) {
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        if (i < count) words[i] = 0;
+    }
+}
+
+// The last N elements of a run, from where as many of them as make a pack at most lie aligned; zeros before them.
+template <int N, int WORDS>
+__device__ __forceinline__ void load_end(unsigned (&words)[WORDS], const elem_t* source) {
+    constexpr int from = WORDS - words_of(N);
+#pragma unroll
+    for (int i = 0; i < from; ++i) words[i] = 0;
+    if constexpr (words_of(N) % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < words_of(N); i += 4) {
+            const uint4 pack = reinterpret_cast<const uint4*>(source)[i / 4];
+            words[from + i] = pack.x;
+            words[from + i + 1] = pack.y;
+            words[from + i + 2] = pack.z;
+            words[from + i + 3] = pack.w;
+        }
+    } else {
+        const uint2 pack = *reinterpret_cast<const uint2*>(source);
+        words[from] = pack.x;
+        words[from + 1] = pack.y;
+    }
+}
+
+// Elements [first + skip, first + count) of an array to their places in a run that begins at `first`, by whole packs,
+// all of which lie in the array; the other elements of the run are unspecified.
+template <int WORDS>
+__device__ __forceinline__ void load_inner(unsigned (&words)[WORDS], const elem_t* array, long long first, int skip, int count) {
+    constexpr int packs = (WORDS + 3) / 4;
+    const int shift = static_cast<int>(first) & (kPack - 1);
+    const uint4* const source = reinterpret_cast<const uint4*>(array + (first - shift));
+    unsigned raw[4 * (packs + 1)];
+#pragma unroll
+    for (int i = 0; i <= packs; ++i) {
+        uint4 pack = make_uint4(0, 0, 0, 0);
+        if (i * kPack < shift + count && (i + 1) * kPack > shift + skip) pack = source[i];
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
+    }
+    if (shift) drop_elements(raw, shift);
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
+}
+
 // Elements [first + skip, first + count) of an array of `total`, to their places in a run that begins at `first`; the
 // other elements of the run are unspecified.  What lies outside the array is not read.
 template <int WORDS>
 __device__ __forceinline__ void load_run(
     unsigned (&words)[WORDS], const elem_t* array, long long first, int skip, int count, long long total) {
     constexpr int packs = (WORDS + 3) / 4;
-    const int shift = static_cast<int>(first) & (kPack - 1);
-    const long long begin = first - shift;
-    const elem_t* const source = array + begin;
-    uint4 pack[packs + 1];
+    const long long begin = first - (static_cast<int>(first) & (kPack - 1));
     if (begin >= 0 && begin + (packs + 1) * kPack <= total) {
-#pragma unroll
-        for (int i = 0; i <= packs; ++i) {
-            pack[i] = make_uint4(0, 0, 0, 0);
-            if (i * kPack < shift + count && (i + 1) * kPack > shift + skip) {
-                pack[i] = reinterpret_cast<const uint4*>(source)[i];
-            }
-        }
-    } else {
-        // The array's last pack may be partial.
-        const long long end = total - total % kPack;
-        unsigned last[4];
-        acc_t values[kPack];
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
-        round_run(values, last);
-#pragma unroll
-        for (int i = 0; i <= packs; ++i) {
-            const long long at = begin + i * kPack;
-            pack[i] = make_uint4(0, 0, 0, 0);
-            if (at == end) pack[i] = make_uint4(last[0], last[1], last[2], last[3]);
-            if (at >= 0 && at < end) pack[i] = reinterpret_cast<const uint4*>(source)[i];
-        }
+        load_inner(words, array, first, skip, count);
+        return;
     }
-    unsigned raw[4 * (packs + 1)];
+    // Near the ends of the array: element by element.
+    acc_t values[WORDS * 4 / 4];
 #pragma unroll
-    for (int i = 0; i <= packs; ++i) {
-        raw[4 * i] = pack[i].x;
-        raw[4 * i + 1] = pack[i].y;
-        raw[4 * i + 2] = pack[i].z;
-        raw[4 * i + 3] = pack[i].w;
+    for (int i = 0; i < WORDS * 4 / 4; ++i) {
+        const long long at = first + i;
+        values[i] = i < count && at >= 0 && at < total ? to_acc(array[at]) : acc_t(0);
     }
-    if (shift) drop_elements(raw, shift);
-#pragma unroll
-    for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
+    round_run(values, words);
 }
 
 // Stores WORDS (1, 2 or 4) words of a run from `first` on, in one access: written as PTX, because the compiler takes a
@@ -402,25 +537,26 @@ __device__ __forceinline__ void store_words(elem_t* target, const unsigned (&wor
 // Elements that a run of N is stored by: the largest power of two that divides N, a pack at most.
 constexpr int stored_together(int n) { return (n & -n) < kPack ? n & -n : kPack; }
 
-// Stores the first `count` of N elements at `flat` of an array.  The lanes of a warp hold consecutive runs: `follows`
-// says that this lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs
-// that begin in its run, whose last one ends in the next lane's; what no whole pack covers goes element by element.
-// All lanes of the warp must call it.
+// Stores the first `count` of N elements at `target`.  The lanes of a warp hold consecutive runs: `follows` says that this
+// lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs that begin in its run,
+// whose last one ends in the next lane's; what no whole pack covers goes element by element.  All lanes of the warp must
+// call it.
 template <int N, int WORDS>
 __device__ __forceinline__ void store_run(
-    elem_t* array, long long flat, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
+    elem_t* target, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
     constexpr int pack = stored_together(N);
     constexpr int pack_words = words_of(pack);
     constexpr int packs = N / pack;
-    elem_t* const target = array + flat;
-    if (rows_aligned && count == N) {
-#pragma unroll
-        for (int i = 0; i < packs; ++i) store_words<pack_words>(target + i * pack, words, i * pack_words);
-    }
     int first = 0;  // own elements in whole packs: [first, end)
-    int end = rows_aligned && count == N ? N : 0;
+    int end = count == N ? N : 0;
     bool head_done = false;
-    if (!rows_aligned) {
+    if (rows_aligned) {
+        if (count == N) {
+#pragma unroll
+            for (int i = 0; i < packs; ++i) store_words<pack_words>(target + i * pack, words, i * pack_words);
+            return;
+        }
+    } else {
         unsigned run[WORDS + pack_words];
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) run[i] = words[i];
@@ -429,7 +565,8 @@ __device__ __forceinline__ void store_run(
         const int next_count = __shfl_down_sync(0xffffffffu, follows ? count : 0, 1);
         const int previous_count = __shfl_up_sync(0xffffffffu, count, 1);
         const int lane = threadIdx.x % 32;
-        first = (pack - (static_cast<int>(flat) & (pack - 1))) & (pack - 1);
+        const int place = static_cast<int>(reinterpret_cast<unsigned long long>(target)) / 4;
+        first = -place & (pack - 1);
         const int length = count + (lane < 31 && count == N ? next_count : 0);
         const int whole = length < first ? 0 : (length - first) / pack < packs ? (length - first) / pack : packs;
         end = first + whole * pack;
@@ -448,96 +585,46 @@ __device__ __forceinline__ void store_run(
     }
 }
 
+constexpr int kStride = 3;
 constexpr int kMaxWindow = 8;
+constexpr int kOutputs = 4;  // of a thread
+constexpr int kInputs = (kOutputs - 1) * kStride + kMaxWindow;
 
-// Outputs of a thread: a power of two, so many that their inputs are at least 32 bytes.
-constexpr int outputs_of(int stride) {
-    int outputs = 1;
-    while (outputs < kPack && outputs * stride * 4 < 32) outputs *= 2;
-    return outputs;
+// One more term of a window's sum: x itself for p = 1 and 2, else its power.
+__device__ __forceinline__ void add_term(acc_t& sum, acc_t value) {
+    sum = kPower == 1 ? sum + magnitude(value) : kPower == 2 ? fused(value, value, sum) : sum + value;
 }
 
-template <int STRIDE>
-__device__ __forceinline__ void pool(
-    const elem_t* x, elem_t* y, long long rows, long long l_in, long long l_out, const divisor_t& runs, int window, acc_t p, acc_t inverse_p) {
-    constexpr int N = outputs_of(STRIDE);
-    constexpr int inputs = (N - 1) * STRIDE + kMaxWindow;
-    const long long index = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const long long row = runs.quotient(index);
-    const long long first = (index - row * runs.value) * N;  // first output of the run in its row
-    const long long left = row < rows ? l_out - first : 0;
-    const int count = static_cast<int>(left < N ? left : N);
-    const long long start = first * STRIDE;
-    const elem_t* const source = x + (row * l_in + start);
-    const int needed = (N - 1) * STRIDE + window;
-    acc_t result[N];
-    unsigned out_of_range = 0;
-    if (count > 0) {
-        unsigned words[words_of(inputs)];
-        load_run(words, x, row * l_in + start, 0, needed, rows * l_in);
-        acc_t power[inputs];
+// The terms of place j of every window, added.
+__device__ __forceinline__ void add_place(acc_t (&sum)[kOutputs], const acc_t (&value)[kInputs], int j) {
 #pragma unroll
-        for (int j = 0; j < inputs; ++j) power[j] = magnitude(value_of(words, j));
-        if (l_in - start < needed) {
-            const int inside = static_cast<int>(l_in - start);
+    for (int i = 0; i < kOutputs; ++i) add_term(sum[i], value[i * kStride + j]);
+}
+
+__device__ __forceinline__ void set_place(acc_t (&sum)[kOutputs], const acc_t (&value)[kInputs], int j) {
 #pragma unroll
-            for (int j = 0; j < inputs; ++j) power[j] = j < inside ? power[j] : acc_t(0);
-        }
-#pragma unroll
-        for (int j = 0; j < inputs; ++j) {
-            if (kPower != 0 || j <= (N - 1) * STRIDE || j < needed) power[j] = fast_power(power[j], p);
-        }
-        // Even and odd places apart: half the rounding errors, and two chains.
-        acc_t odd[N];
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            result[i] = power[i * STRIDE];
-            odd[i] = window > 1 ? power[i * STRIDE + 1] : acc_t(0);
-        }
-#pragma unroll
-        for (int j = 2; j < kMaxWindow; ++j) {
-            if (j < window) {
-#pragma unroll
-                for (int i = 0; i < N; ++i) (j % 2 ? odd[i] : result[i]) += power[i * STRIDE + j];
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < N; ++i) result[i] += odd[i];
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            if (!in_range(result[i])) out_of_range |= 1u << i;
-            result[i] = fast_root(result[i], p, inverse_p);
-        }
-        if (out_of_range) {
-            // Most often these are windows of zeros, and then they are done.
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                unsigned bits = 0;
-#pragma unroll
-                for (int j = 0; j < kMaxWindow; ++j) bits |= j < window ? size_bits(words, i * STRIDE + j) : 0u;
-                if (bits == 0) {
-                    out_of_range &= ~(1u << i);
-                    result[i] = acc_t(0);
-                }
-            }
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; ++i) result[i] = acc_t(0);
+    for (int i = 0; i < kOutputs; ++i) {
+        const acc_t term = value[i * kStride + j];
+        sum[i] = kPower == 1 ? magnitude(term) : kPower == 2 ? term * term : term;
     }
-    unsigned output[words_of(N)];
-    round_run(result, output);
-    const int stored = count > 0 ? count : 0;
-    const bool rows_aligned = l_out % stored_together(N) == 0;
-    store_run<N>(y, row * l_out + first, stored, output, first > 0, rows_aligned);
-    if (kAlwaysInRange) return;
-    // Windows of extreme magnitudes again, one by one; a neighbour may have stored their first form.
-    __syncwarp();
-    for (int i = 0; i < stored; ++i) {
-        if (out_of_range >> i & 1u) {
-            const long long inside = l_in - start - i * STRIDE;
-            const acc_t norm = scaled_norm(source + i * STRIDE, inside < window ? inside : window, p);
-            from_acc(norm, y[row * l_out + first + i]);
+}
+
+// Sums of the windows, in two halves: half the rounding errors.  Branches, because what a window does not reach is not
+// worth even predicated instructions.
+__device__ __forceinline__ void sum_windows(acc_t (&sum)[kOutputs], const acc_t (&value)[kInputs], int window) {
+    set_place(sum, value, 0);
+    if (window > 1) add_place(sum, value, 1);
+    if (window > 2) {
+        add_place(sum, value, 2);
+        if (window > 3) add_place(sum, value, 3);
+        if (window > 4) {
+            acc_t rest[kOutputs];
+            set_place(rest, value, 4);
+            if (window > 5) add_place(rest, value, 5);
+            if (window > 6) add_place(rest, value, 6);
+            if (window > 7) add_place(rest, value, 7);
+#pragma unroll
+            for (int i = 0; i < kOutputs; ++i) sum[i] += rest[i];
         }
     }
 }
@@ -546,21 +633,84 @@ __device__ __forceinline__ void pool(
 
 // y_o = (sum of |x_l|^p over the window of o)^(1/p), all in registers: a thread loads the inputs of a run of outputs in
 // 16-byte packs (what neighbours share comes from L1), takes every power once and sums the windows.
-extern "C" __global__ void __launch_bounds__(128, 6)
+extern "C" __global__ void __launch_bounds__(128, 10)
 lp_pool1d_f32_registers_p2_s3_v4_pool(
     const elem_t* __restrict__ x,
     elem_t* __restrict__ y,
     long long rows,
-    long long l_in,
-    long long l_out,
-    long long runs_per_row,
+    int l_in,
+    int l_out,
+    int runs_per_row,
     unsigned runs_multiplier,
     int runs_shift,
+    int whole_runs,
     int window,
-    int stride,
     acc_t p,
     acc_t inverse_p)
 {
-    const divisor_t runs = {runs_per_row, runs_multiplier, runs_shift};
-    pool<3>(x, y, rows, l_in, l_out, runs, window, p, inverse_p);
+    const run_t place = run_of({runs_per_row, runs_multiplier, runs_shift});
+    const long long row = place.row;
+    const int first = place.run * kOutputs;  // first output of the run in its row
+    const int start = first * kStride;
+    const int needed = (kOutputs - 1) * kStride + window;
+    const elem_t* const source = x + (row * l_in + start);
+    elem_t* const target = y + (row * l_out + first);
+    const bool whole = row < rows && place.run < whole_runs;
+    int count = kOutputs;
+    unsigned words[words_of(kInputs)];
+    if (whole) {
+        load_packs(words, source, needed);
+    } else {
+        count = row < rows ? (l_out - first < kOutputs ? l_out - first : kOutputs) : 0;
+        const int inside = row < rows ? (l_in - start < needed ? l_in - start : needed) : 0;
+        load_run(words, x, row * l_in + start, 0, inside, rows * l_in);
+        clear_from(words, inside);
+    }
+    acc_t result[kOutputs];
+    bool lost = false;  // whether a window is too large or small for its sum
+    {
+        acc_t value[kInputs];
+#pragma unroll
+        for (int j = 0; j < kInputs; ++j) value[j] = value_of(words, j);
+        if (kPower != 1 && kPower != 2) {
+#pragma unroll
+            for (int j = 0; j < kInputs; ++j) {
+                if (kPower != 0 || j <= (kOutputs - 1) * kStride || j < needed) value[j] = fast_power(magnitude(value[j]), p);
+            }
+        }
+        sum_windows(result, value, window);
+        if (!kAlwaysInRange) {
+            // All sums are positive, so that their total tells of the large ones and of NaN.
+            acc_t total = result[0];
+            acc_t least = result[0];
+#pragma unroll
+            for (int i = 1; i < kOutputs; ++i) {
+                total += result[i];
+                least = smaller(least, result[i]);
+            }
+            lost = !(total <= kLargestSum);
+            if (!(least >= kLeastSum)) {
+                // Most often these are windows of zeros, whose sums are right.
+                const acc_t enough = least_size(p);
+                forget(words);
+#pragma unroll
+                for (int j = 0; j < kInputs; ++j) {
+                    lost = lost || (size_bits(words, j) != 0 && magnitude(value_of(words, j)) < enough);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) result[i] = fast_root(result[i], p, inverse_p);
+    unsigned output[words_of(kOutputs)];
+    round_run(result, output);
+    store_run<kOutputs>(target, count, output, first > 0, l_out % stored_together(kOutputs) == 0);
+    if (kAlwaysInRange) return;
+    if (__any_sync(0xffffffffu, lost) && lost) {
+        // Extreme magnitudes again, window by window, after the barrier: a neighbour may have stored their first form.
+        for (int i = 0; i < count; ++i) {
+            const int inside = l_in - start - i * kStride;
+            from_acc(scaled_norm(source + i * kStride, inside < window ? inside : window, p), target[i]);
+        }
+    }
 }

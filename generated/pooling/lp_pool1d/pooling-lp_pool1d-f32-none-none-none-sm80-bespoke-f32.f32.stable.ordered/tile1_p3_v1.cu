@@ -14,6 +14,7 @@ constexpr int kPower = 3;  // p, or 0 for any
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
 constexpr acc_t kLeastSum = 0x1p-90f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -90;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -32,6 +33,7 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
@@ -43,6 +45,47 @@ __device__ __forceinline__ float reciprocal(float value) {
     return result;
 #else
     return 1.0f / value;
+#endif
+}
+
+// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+__device__ __forceinline__ float log2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return log2f(value);
+#endif
+}
+
+__device__ __forceinline__ float exp2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
+#endif
+}
+
+__device__ __forceinline__ float sqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return sqrtf(value);
 #endif
 }
 
@@ -228,7 +271,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -270,13 +313,30 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return whole < -125.0f ? 0.0f : whole > 126.0f ? infinity() : power;
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
-    if (kPower == 2) return sqrtf(sum);
-    if (kPower == 3) return cbrtf(sum);
+    if (kPower == 2) {
+        // One step of Newton's from the unit's root leaves half an ulp and a little.
+        const float inverse = rsqrt_unit(fmaxf(sum, kLeastSum));
+        const float root = sum * inverse;
+        return fmaf(fmaf(-root, root, sum), 0.5f * inverse, root);
+    }
+    if (kPower == 3) {
+        const float root = exp2_unit(log2_unit(sum) * (1.0f / 3.0f));
+        const float square = root * root;
+        const float better = fmaf(fmaf(square, root, -sum), reciprocal(-3.0f * square), root);
+        return sum < kLeastSum ? 0.0f : better;
+    }
     const power_t root = exp2_of_quotient(log2_of(sum), p);
-    return scale_by_power_of_two(root.hi, root.exponent);
+    return sum < kLeastSum ? 0.0f : scale_by_power_of_two(root.hi, root.exponent);
 }
 struct divisor_t {
     long long value;

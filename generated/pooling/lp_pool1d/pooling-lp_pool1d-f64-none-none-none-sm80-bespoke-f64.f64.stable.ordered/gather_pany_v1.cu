@@ -14,6 +14,7 @@ constexpr int kPower = 0;  // p, or 0 for any
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
 constexpr acc_t kLeastSum = 0x1p-900;
 constexpr acc_t kLargestSum = 0x1p+1000;
+constexpr int kLeastExponent = -900;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -32,6 +33,7 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabs(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fmin(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fma(a, b, c); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __hiloint2double((n + 1023) << 20, 0); }
 __device__ __forceinline__ acc_t reciprocal(acc_t value) { return 1.0 / value; }
@@ -231,7 +233,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -256,11 +258,19 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return scale_by_power_of_two(power.hi, power.exponent);
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -1022.0;
+    const acc_t exponent = ceil(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
     if (kPower == 2) return sqrt(sum);
     if (kPower == 3) return cbrt(sum);
+    if (sum < kLeastSum) return acc_t(0);
     const power_t root = exp2_of_quotient(log2_of(sum), p);
     return scale_by_power_of_two(root.hi, root.exponent);
 }

@@ -15,8 +15,9 @@ __device__ __forceinline__ void from_acc(acc_t value, acc_t& result) { result = 
 constexpr int kPower = 1;  // p, or 0 for any
 
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
-constexpr acc_t kLeastSum = 0x1p-90f;
+constexpr acc_t kLeastSum = 0x1p-126f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -126;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = true;
 
@@ -35,6 +36,7 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
@@ -67,6 +69,16 @@ __device__ __forceinline__ float exp2_unit(float value) {
     return result;
 #else
     return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
 #endif
 }
 
@@ -262,7 +274,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -285,7 +297,14 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return exp2_unit(p * log2_unit(size));
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
     if (kPower == 2) return sqrt_unit(sum);
@@ -305,23 +324,28 @@ struct slope_t {
     __device__ __forceinline__ explicit slope_t(acc_t p) : hi(p - acc_t(1)), lo(p - (hi + acc_t(1))) {}
 };
 
+// a / b to about half an ulp, for a b that is neither subnormal nor huge (else 0, infinite or NaN, which is not ordinary).
+__device__ __forceinline__ float quotient(float a, float b, float inverse) {
+    const float result = a * inverse;
+    return result;
+}
+
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
 __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
-    if (y == acc_t(0)) return acc_t(0);
-    if (kPower == 1) return dy;
+    if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
+    acc_t value;
     if (kPower == 2 || kPower == 3) {
         const float inverse = reciprocal(y);
-        const float weight = kPower == 2 ? inverse : inverse * inverse;
-        const float value = dy * weight;
-        return is_ordinary(weight) && (dy == 0.0f || is_ordinary(value)) ? value : not_a_number();
+        value = quotient(dy, y, inverse);
+        // Twice: what one quotient loses to underflow leaves the second one out of the ordinary.
+        if (kPower == 3) value = quotient(value, y, inverse);
+    } else {
+        const float weight = exp2_unit((1.0f - p) * log2_unit(y));
+        value = dy * weight;
+        if (!is_ordinary(weight)) value = not_a_number();
     }
-    // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
-    if (!is_finite(y) || y < acc_t(0)) return not_a_number();
-    const slope_t slope(p);
-    const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
-    const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
-    const acc_t value = dy * weight;
-    return is_ordinary(weight) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
+    if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
+    return y == acc_t(0) ? acc_t(0) : value;
 }
 
 // sgn(x) * |x|^(p-1) of an x that is not zero, NaN where it leaves the range.
@@ -383,7 +407,7 @@ __device__ __forceinline__ acc_t sum_of_ratios(
 }
 
 // dx by the sum of the ratios over windows [begin, end) of a row.
-__device__ __forceinline__ acc_t gradient_by_ratios(
+__device__ __noinline__ acc_t gradient_by_ratios(
     acc_t x, const elem_t* y, const elem_t* dy, long long begin, long long end, acc_t p) {
     if (x == acc_t(0)) return acc_t(0);
     constexpr int most = 100;

@@ -14,6 +14,7 @@ constexpr int kPower = 1;  // p, or 0 for any
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
 constexpr acc_t kLeastSum = 0x1p-900;
 constexpr acc_t kLargestSum = 0x1p+1000;
+constexpr int kLeastExponent = -900;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = true;
 
@@ -32,6 +33,7 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabs(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fmin(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fma(a, b, c); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __hiloint2double((n + 1023) << 20, 0); }
 __device__ __forceinline__ acc_t reciprocal(acc_t value) { return 1.0 / value; }
@@ -231,7 +233,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -256,11 +258,19 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return scale_by_power_of_two(power.hi, power.exponent);
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -1022.0;
+    const acc_t exponent = ceil(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
     if (kPower == 2) return sqrt(sum);
     if (kPower == 3) return cbrt(sum);
+    if (sum < kLeastSum) return acc_t(0);
     const power_t root = exp2_of_quotient(log2_of(sum), p);
     return scale_by_power_of_two(root.hi, root.exponent);
 }
@@ -279,24 +289,22 @@ struct slope_t {
 
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
 __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
-    if (y == acc_t(0)) return acc_t(0);
-    if (kPower == 1) return dy;
-    if (kPower == 2) {
-        const acc_t value = dy / y;
-        return dy == acc_t(0) || is_ordinary(value) ? value : not_a_number();
+    if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
+    acc_t value;
+    if (kPower == 2 || kPower == 3) {
+        value = dy / y;
+        if (kPower == 3) value = value / y;
+    } else {
+        // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
+        if (!(y > acc_t(0)) || !is_finite(y)) return y == acc_t(0) ? acc_t(0) : not_a_number();
+        const slope_t slope(p);
+        const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
+        const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
+        value = dy * weight;
+        if (!is_ordinary(weight)) value = not_a_number();
     }
-    if (kPower == 3) {
-        const acc_t square = y * y;
-        const acc_t value = dy / square;
-        return is_ordinary(square) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
-    }
-    // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
-    if (!is_finite(y) || y < acc_t(0)) return not_a_number();
-    const slope_t slope(p);
-    const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
-    const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
-    const acc_t value = dy * weight;
-    return is_ordinary(weight) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
+    if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
+    return y == acc_t(0) ? acc_t(0) : value;
 }
 
 // sgn(x) * |x|^(p-1) of an x that is not zero, NaN where it leaves the range.
@@ -358,7 +366,7 @@ __device__ __forceinline__ acc_t sum_of_ratios(
 }
 
 // dx by the sum of the ratios over windows [begin, end) of a row.
-__device__ __forceinline__ acc_t gradient_by_ratios(
+__device__ __noinline__ acc_t gradient_by_ratios(
     acc_t x, const elem_t* y, const elem_t* dy, long long begin, long long end, acc_t p) {
     if (x == acc_t(0)) return acc_t(0);
     constexpr int most = 1000;
