@@ -17,7 +17,7 @@ _POWERS = {"p1": 1, "p2": 2, "p3": 3, "pany": 0}
 """Powers with code of their own (products, square root, cube root), and the one that takes every p."""
 
 _MAX_WINDOW = 8
-_STRIDES = (1, 2, 3, 4)
+_STRIDES = (1, 2, 3, 4, 5, 6, 7, 8)
 """Strides with a source of their own: one for all of them takes many seconds to compile."""
 _THREADS = 256
 _RUN_THREADS = 128
@@ -26,9 +26,12 @@ _RUN_BYTES = 32
 
 
 def _run_windows(element: ElementKind, stride: int) -> int:
-    """Windows of a thread of the register designs: the smallest power of two whose inputs are enough bytes, a pack at most."""
+    """Windows of a thread of the register designs: the smallest power of two whose inputs are enough bytes and whole
+    packs of 16; a pack of windows at most."""
     windows = 1
-    while windows * element.itemsize < 16 and windows * stride * element.itemsize < _RUN_BYTES:
+    while windows * element.itemsize < 16:
+        if windows * stride * element.itemsize >= _RUN_BYTES and windows * stride * element.itemsize % 16 == 0:
+            break
         windows *= 2
     return windows
 
@@ -43,16 +46,17 @@ _TILE_BYTES = 32768
 
 def _run_blocks(element: ElementKind, stride: int, power: int) -> int:
     """Blocks an SM of the forward register designs: as many as hold all values without spilling."""
+    long = stride in (5, 7)
     if element is ElementKind.F64:
-        return 6
+        return 5 if long and power == 0 else 6
     if element is ElementKind.F32:
-        return 8 if stride == 1 or power == 0 else 10
-    return {1: 9, 2: 8, 3: 5, 4: 9}[stride]
+        return (6 if long else 8) if power == 0 else 7 if long else 8 if stride == 1 else 10
+    return {1: 9, 2: 8, 3: 5, 4: 9, 5: 5, 6: 8, 7: 4, 8: 9}[stride]
 
 
 def _gradient_blocks(element: ElementKind, stride: int, power: int) -> int:
     """The same for the backward ones."""
-    return 5
+    return 4 if stride in (5, 7) else 5
 
 
 def _accumulated(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
@@ -86,8 +90,8 @@ def _fast_power_constraints(element: ElementKind, power: int) -> tuple[Constrain
 
 
 def _fast_factor_constraints(element: ElementKind, power: int) -> tuple[Constraint, ...]:
-    """16-bit types take |x|^(p-1) from the special-function units, whose error p magnifies."""
-    if power or element.itemsize > 2:
+    """f32 arithmetic takes |x|^(p-1) from a logarithm of single precision and some, whose error p magnifies."""
+    if power or element is ElementKind.F64:
         return _power_constraints(power)
     return (Constraint("p", "le", 128, "p magnifies the error of the fast logarithm"),)
 

@@ -15,9 +15,9 @@ __device__ __forceinline__ void from_acc(acc_t value, acc_t& result) { result = 
 constexpr int kPower = 0;  // p, or 0 for any
 
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
-constexpr acc_t kLeastSum = 0x1p-126f;
+constexpr acc_t kLeastSum = 0x1p-100f;
 constexpr acc_t kLargestSum = 0x1p+120f;
-constexpr int kLeastExponent = -126;  // of that least sum
+constexpr int kLeastExponent = -100;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -51,11 +51,12 @@ __device__ __forceinline__ float reciprocal(float value) {
 #endif
 }
 
-// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
 __device__ __forceinline__ float log2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("lg2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return log2f(value);
@@ -65,7 +66,7 @@ __device__ __forceinline__ float log2_unit(float value) {
 __device__ __forceinline__ float exp2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return exp2f(value);
@@ -286,6 +287,37 @@ __device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_
     power_sum_t sum = {acc_t(0), acc_t(0)};
     for (long long i = 0; i < count; ++i) add_power(sum, magnitude(to_acc(x[i])), exponent, p);
     return precise_root(sum, exponent, p);
+}
+
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
+    float power = 0.0001547802094137296f;
+    power = fmaf(power, u, 0.001340043148957193f);
+    power = fmaf(power, u, 0.009617994539439678f);
+    power = fmaf(power, u, 0.05550327152013779f);
+    power = fmaf(power, u, 0.24022652208805084f);
+    power = fmaf(power, u, 0.6931471824645996f);
+    return fmaf(power, u, 1.0f);
+}
+
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = step * exponent;
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
 }
 
 // |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of

@@ -51,7 +51,8 @@ __device__ __forceinline__ float reciprocal(float value) {
 #endif
 }
 
-// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
 __device__ __forceinline__ float log2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
@@ -65,7 +66,7 @@ __device__ __forceinline__ float log2_unit(float value) {
 __device__ __forceinline__ float exp2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return exp2f(value);
@@ -288,6 +289,37 @@ __device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_
     return precise_root(sum, exponent, p);
 }
 
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
+    float power = 0.0001547802094137296f;
+    power = fmaf(power, u, 0.001340043148957193f);
+    power = fmaf(power, u, 0.009617994539439678f);
+    power = fmaf(power, u, 0.05550327152013779f);
+    power = fmaf(power, u, 0.24022652208805084f);
+    power = fmaf(power, u, 0.6931471824645996f);
+    return fmaf(power, u, 1.0f);
+}
+
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = step * exponent;
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+}
+
 // |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
 // small numbers and large powers of infinity and NaN drive the sum out of range.
 __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
@@ -487,14 +519,27 @@ __device__ __forceinline__ void load_run(
         load_inner(words, array, first, skip, count);
         return;
     }
-    // Near the ends of the array: element by element.
-    acc_t values[WORDS * 4 / 2];
+    // Near the ends of the array, whose last pack may be partial.
+    const long long end = total - total % kPack;
+    acc_t values[kPack];
+    unsigned last[4];
 #pragma unroll
-    for (int i = 0; i < WORDS * 4 / 2; ++i) {
-        const long long at = first + i;
-        values[i] = i < count && at >= 0 && at < total ? to_acc(array[at]) : acc_t(0);
+    for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
+    round_run(values, last);
+    unsigned raw[4 * (packs + 1)];
+#pragma unroll
+    for (int i = 0; i <= packs; ++i) {
+        const long long at = begin + i * kPack;
+        uint4 pack = at == end ? make_uint4(last[0], last[1], last[2], last[3]) : make_uint4(0, 0, 0, 0);
+        if (at >= 0 && at < end) pack = *reinterpret_cast<const uint4*>(array + at);
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
     }
-    round_run(values, words);
+    drop_elements(raw, static_cast<int>(first - begin));
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
 }
 
 // Stores WORDS (1, 2 or 4) words of a run from `first` on, in one access: written as PTX, because the compiler takes a

@@ -444,14 +444,27 @@ __device__ __forceinline__ void load_run(
         load_inner(words, array, first, skip, count);
         return;
     }
-    // Near the ends of the array: element by element.
-    acc_t values[WORDS * 4 / 8];
+    // Near the ends of the array, whose last pack may be partial.
+    const long long end = total - total % kPack;
+    acc_t values[kPack];
+    unsigned last[4];
 #pragma unroll
-    for (int i = 0; i < WORDS * 4 / 8; ++i) {
-        const long long at = first + i;
-        values[i] = i < count && at >= 0 && at < total ? to_acc(array[at]) : acc_t(0);
+    for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
+    round_run(values, last);
+    unsigned raw[4 * (packs + 1)];
+#pragma unroll
+    for (int i = 0; i <= packs; ++i) {
+        const long long at = begin + i * kPack;
+        uint4 pack = at == end ? make_uint4(last[0], last[1], last[2], last[3]) : make_uint4(0, 0, 0, 0);
+        if (at >= 0 && at < end) pack = *reinterpret_cast<const uint4*>(array + at);
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
     }
-    round_run(values, words);
+    drop_elements(raw, static_cast<int>(first - begin));
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
 }
 
 // Stores WORDS (1, 2 or 4) words of a run from `first` on, in one access: written as PTX, because the compiler takes a

@@ -15,9 +15,9 @@ __device__ __forceinline__ void from_acc(acc_t value, acc_t& result) { result = 
 constexpr int kPower = 0;  // p, or 0 for any
 
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
-constexpr acc_t kLeastSum = 0x1p-126f;
+constexpr acc_t kLeastSum = 0x1p-100f;
 constexpr acc_t kLargestSum = 0x1p+120f;
-constexpr int kLeastExponent = -126;  // of that least sum
+constexpr int kLeastExponent = -100;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -51,7 +51,8 @@ __device__ __forceinline__ float reciprocal(float value) {
 #endif
 }
 
-// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
 __device__ __forceinline__ float log2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
@@ -65,7 +66,7 @@ __device__ __forceinline__ float log2_unit(float value) {
 __device__ __forceinline__ float exp2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return exp2f(value);
@@ -288,6 +289,37 @@ __device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_
     return precise_root(sum, exponent, p);
 }
 
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
+    float power = 0.0001547802094137296f;
+    power = fmaf(power, u, 0.001340043148957193f);
+    power = fmaf(power, u, 0.009617994539439678f);
+    power = fmaf(power, u, 0.05550327152013779f);
+    power = fmaf(power, u, 0.24022652208805084f);
+    power = fmaf(power, u, 0.6931471824645996f);
+    return fmaf(power, u, 1.0f);
+}
+
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = step * exponent;
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+}
+
 // |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
 // small numbers and large powers of infinity and NaN drive the sum out of range.
 __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
@@ -322,6 +354,7 @@ struct slope_t {
     acc_t hi, lo;
 
     __device__ __forceinline__ explicit slope_t(acc_t p) : hi(p - acc_t(1)), lo(p - (hi + acc_t(1))) {}
+    __device__ __forceinline__ slope_t(acc_t high, acc_t low) : hi(high), lo(low) {}
 };
 
 // a / b to about half an ulp, for a b that is neither subnormal nor huge (else 0, infinite or NaN, which is not ordinary).
@@ -330,8 +363,44 @@ __device__ __forceinline__ float quotient(float a, float b, float inverse) {
     return result;
 }
 
+// size^q to about an ulp for q of at most a hundred or two; NaN where size is not a normal number or the power not an
+// ordinary one.
+__device__ __forceinline__ float power_to_an_ulp(float size, const slope_t& q) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    // log2 of the significand as head + rest, by the series of log2_of; s and the head's product are compensated.
+    const float f = significand - 1.0f;
+    const float d = significand + 1.0f;
+    const float inverse = reciprocal(d);
+    const float s = f * inverse;
+    const float s_lo = fmaf(-s, f - (d - 2.0f), fmaf(-s, d, f)) * inverse;
+    const float z = s * s;
+    const float tail = s * z * fmaf(fmaf(fmaf(0.32059890f, z, 0.41219858f), z, 0.57707802f), z, 0.96179669f);
+    const float head = s * 0x1.715476p+1f;
+    const float rest = fmaf(s_lo, 0x1.715476p+1f, fmaf(s, 0x1.4ae0cp-25f, fmaf(s, 0x1.715476p+1f, -head))) + tail;
+    const float step = q.hi * 0x1p-23f;
+    const float a = step * exponent;
+    const float a_lo = fmaf(q.lo * 0x1p-23f, exponent, fmaf(step, exponent, -a));
+    const float b = q.hi * head;
+    const float b_lo = fmaf(q.hi, rest, fmaf(q.hi, head, -b));
+    const float whole = (a + b) + b_lo;
+    const float rounded = whole + kRound;
+    const float u = ((a - (rounded - kRound)) + b) + (a_lo + b_lo);
+    const float power = __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+    const bool normal = static_cast<unsigned>(bits) - 0x00800000u < 0x7f000000u;
+    return normal && fabsf(whole) <= 100.0f ? power : not_a_number();
+}
+
+// size^q, the fast way or the one for any size and q; NaN where it is not ordinary.
+__device__ __forceinline__ acc_t factor_power(acc_t size, const slope_t& q) {
+    return power_to_an_ulp(size, q);
+}
+
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
-__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
+// `alone`: no other window holds this one's elements, so that no terms cancel and leave their errors.
+__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p, bool alone) {
     if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
     acc_t value;
     if (kPower == 2 || kPower == 3) {
@@ -340,9 +409,17 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
         // Twice: what one quotient loses to underflow leaves the second one out of the ordinary.
         if (kPower == 3) value = quotient(value, y, inverse);
     } else {
-        const float weight = exp2_unit((1.0f - p) * log2_unit(y));
+        const slope_t slope(p);
+        const slope_t negative(-slope.hi, -slope.lo);
+        acc_t weight;
+        if (alone) {
+            weight = exp2_unit(negative.hi * log2_unit(y));
+            if (!is_ordinary(weight)) weight = not_a_number();
+        } else {
+            weight = factor_power(y, negative);
+        }
         value = dy * weight;
-        if (!is_ordinary(weight)) value = not_a_number();
+        if (weight != weight) value = weight;
     }
     if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
     return y == acc_t(0) ? acc_t(0) : value;
@@ -352,14 +429,16 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
 __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     if (kPower == 1) return x > acc_t(0) ? acc_t(1) : x < acc_t(0) ? acc_t(-1) : x;
     if (kPower == 2) return is_finite(x) ? x : not_a_number();
-    acc_t size = magnitude(x);
+    const acc_t size = magnitude(x);
     acc_t factor;
     if (kPower == 3) {
         factor = size * size;
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     } else {
-        factor = exp2_unit((p - 1.0f) * log2_unit(size));
+        const slope_t slope(p);
+        factor = exp2_unit(slope.hi * log2_unit(size));
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     }
-    if (!is_finite(x) || !is_ordinary(factor)) return not_a_number();
     return x < acc_t(0) ? -factor : factor;
 }
 
@@ -536,7 +615,7 @@ lp_pool1d_backward_f16_tile9_pany_v1_gradient(
 #pragma unroll 4
         for (int i = lane; i < padded; i += lanes) {
             const bool inside = first + i >= 0 && first + i < l_out;
-            target[i] = inside ? coefficient(to_acc(dy[flat + i]), to_acc(y[flat + i]), p) : acc_t(0);
+            target[i] = inside ? coefficient(to_acc(dy[flat + i]), to_acc(y[flat + i]), p, window <= stride) : acc_t(0);
         }
     }
     __syncthreads();

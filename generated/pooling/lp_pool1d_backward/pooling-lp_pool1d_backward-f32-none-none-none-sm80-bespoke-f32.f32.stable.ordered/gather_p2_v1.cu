@@ -48,7 +48,8 @@ __device__ __forceinline__ float reciprocal(float value) {
 #endif
 }
 
-// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
 __device__ __forceinline__ float log2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
@@ -62,7 +63,7 @@ __device__ __forceinline__ float log2_unit(float value) {
 __device__ __forceinline__ float exp2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return exp2f(value);
@@ -285,32 +286,49 @@ __device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_
     return precise_root(sum, exponent, p);
 }
 
-// |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
-// small numbers and large powers of infinity and NaN drive the sum out of range.
-__device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
-    if (kPower == 1) return size;
-    if (kPower == 2) return size * size;
-    if (kPower == 3) return size * size * size;
-    const float exponent = static_cast<float>(split(size));
-    const float f = size - 1.0f;
-    const float s = f * reciprocal(size + 1.0f);
-    const float z = s * s;
-    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
-    // The exponent's part of the product is kept exactly: only log's error, about 2^-25 whatever p, is left.
-    const float a = p * exponent;
-    const float a_lo = fmaf(p, exponent, -a);
-    const float whole = fmaf(p, log, a);
-    const float n = rintf(whole);
-    const float u = fmaf(p, log, (a - n) + a_lo);
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
     float power = 0.0001547802094137296f;
     power = fmaf(power, u, 0.001340043148957193f);
     power = fmaf(power, u, 0.009617994539439678f);
     power = fmaf(power, u, 0.05550327152013779f);
     power = fmaf(power, u, 0.24022652208805084f);
     power = fmaf(power, u, 0.6931471824645996f);
-    power = fmaf(power, u, 1.0f);
-    power = __int_as_float(__float_as_int(power) + static_cast<int>(n) * (1 << 23));
-    return whole < -125.0f ? 0.0f : whole > 126.0f ? infinity() : power;
+    return fmaf(power, u, 1.0f);
+}
+
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = step * exponent;
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+}
+
+// |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
+// small numbers and large powers of infinity and NaN drive the sum out of range.
+__device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
+    if (kPower == 1) return size;
+    if (kPower == 2) return size * size;
+    if (kPower == 3) return size * size * size;
+    // As integers infinity and NaN, too, are larger than the largest.
+    const float inverse = reciprocal(p);
+    const int least = __float_as_int(exp2_unit(-120.0f * inverse));
+    const int largest = __float_as_int(exp2_unit(122.0f * inverse));
+    const int bits = __float_as_int(size);
+    return power_of_normal(__int_as_float(bits < least ? least : bits > largest ? largest : bits), p, 0.0f);
 }
 
 // A size whose power is no less than the least sum (a power of two, perhaps a larger one).
@@ -335,8 +353,8 @@ __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) 
         const float better = fmaf(fmaf(square, root, -sum), reciprocal(-3.0f * square), root);
         return sum < kLeastSum ? 0.0f : better;
     }
-    const power_t root = exp2_of_quotient(log2_of(sum), p);
-    return sum < kLeastSum ? 0.0f : scale_by_power_of_two(root.hi, root.exponent);
+    const float root = power_of_normal(sum, inverse_p, fmaf(-inverse_p, p, 1.0f) * inverse_p);
+    return sum < kLeastSum ? 0.0f : root;
 }
 // Neither near overflow nor near underflow: one more product with such a value is rounded once, whatever it becomes.
 __device__ __forceinline__ bool is_ordinary(acc_t value) {
@@ -349,6 +367,7 @@ struct slope_t {
     acc_t hi, lo;
 
     __device__ __forceinline__ explicit slope_t(acc_t p) : hi(p - acc_t(1)), lo(p - (hi + acc_t(1))) {}
+    __device__ __forceinline__ slope_t(acc_t high, acc_t low) : hi(high), lo(low) {}
 };
 
 // a / b to about half an ulp, for a b that is neither subnormal nor huge (else 0, infinite or NaN, which is not ordinary).
@@ -357,8 +376,47 @@ __device__ __forceinline__ float quotient(float a, float b, float inverse) {
     return fmaf(fmaf(-b, result, a), inverse, result);
 }
 
+// size^q to about an ulp for q of at most a hundred or two; NaN where size is not a normal number or the power not an
+// ordinary one.
+__device__ __forceinline__ float power_to_an_ulp(float size, const slope_t& q) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    // log2 of the significand as head + rest, by the series of log2_of; s and the head's product are compensated.
+    const float f = significand - 1.0f;
+    const float d = significand + 1.0f;
+    const float inverse = reciprocal(d);
+    const float s = f * inverse;
+    const float s_lo = fmaf(-s, f - (d - 2.0f), fmaf(-s, d, f)) * inverse;
+    const float z = s * s;
+    const float tail = s * z * fmaf(fmaf(fmaf(0.32059890f, z, 0.41219858f), z, 0.57707802f), z, 0.96179669f);
+    const float head = s * 0x1.715476p+1f;
+    const float rest = fmaf(s_lo, 0x1.715476p+1f, fmaf(s, 0x1.4ae0cp-25f, fmaf(s, 0x1.715476p+1f, -head))) + tail;
+    const float step = q.hi * 0x1p-23f;
+    const float a = step * exponent;
+    const float a_lo = fmaf(q.lo * 0x1p-23f, exponent, fmaf(step, exponent, -a));
+    const float b = q.hi * head;
+    const float b_lo = fmaf(q.hi, rest, fmaf(q.hi, head, -b));
+    const float whole = (a + b) + b_lo;
+    const float rounded = whole + kRound;
+    const float u = ((a - (rounded - kRound)) + b) + (a_lo + b_lo);
+    const float power = __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+    const bool normal = static_cast<unsigned>(bits) - 0x00800000u < 0x7f000000u;
+    return normal && fabsf(whole) <= 100.0f ? power : not_a_number();
+}
+
+// size^q, the fast way or the one for any size and q; NaN where it is not ordinary.
+__device__ __forceinline__ acc_t factor_power(acc_t size, const slope_t& q) {
+    if (!(size > acc_t(0)) || !is_finite(size)) return not_a_number();
+    const power_t power = exp2_of_product(log2_of(size), q.hi, q.lo);
+    const acc_t result = scale_by_power_of_two(power.hi, power.exponent);
+    return is_ordinary(result) ? result : not_a_number();
+}
+
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
-__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
+// `alone`: no other window holds this one's elements, so that no terms cancel and leave their errors.
+__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p, bool alone) {
     if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
     acc_t value;
     if (kPower == 2 || kPower == 3) {
@@ -367,13 +425,11 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
         // Twice: what one quotient loses to underflow leaves the second one out of the ordinary.
         if (kPower == 3) value = quotient(value, y, inverse);
     } else {
-        // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
-        if (!(y > acc_t(0)) || !is_finite(y)) return y == acc_t(0) ? acc_t(0) : not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
-        const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
+        const slope_t negative(-slope.hi, -slope.lo);
+        const acc_t weight = factor_power(y, negative);
         value = dy * weight;
-        if (!is_ordinary(weight)) value = not_a_number();
+        if (weight != weight) value = weight;
     }
     if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
     return y == acc_t(0) ? acc_t(0) : value;
@@ -383,17 +439,15 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
 __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     if (kPower == 1) return x > acc_t(0) ? acc_t(1) : x < acc_t(0) ? acc_t(-1) : x;
     if (kPower == 2) return is_finite(x) ? x : not_a_number();
-    acc_t size = magnitude(x);
+    const acc_t size = magnitude(x);
     acc_t factor;
     if (kPower == 3) {
         factor = size * size;
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     } else {
-        if (!is_finite(size)) return not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(size), slope.hi, slope.lo);
-        factor = scale_by_power_of_two(power.hi, power.exponent);
+        factor = factor_power(size, slope);
     }
-    if (!is_finite(x) || !is_ordinary(factor)) return not_a_number();
     return x < acc_t(0) ? -factor : factor;
 }
 
@@ -509,7 +563,7 @@ lp_pool1d_backward_f32_gather_p2_v1_gradient(
     acc_t result = acc_t(0);
     if (value != acc_t(0) && begin < end) {
         acc_t sum = acc_t(0);
-        for (long long o = begin; o < end; ++o) sum += coefficient(to_acc(upstream[o]), to_acc(norms[o]), p);
+        for (long long o = begin; o < end; ++o) sum += coefficient(to_acc(upstream[o]), to_acc(norms[o]), p, window <= stride);
         const acc_t factor = signed_factor(value, p);
         result = stands(factor, sum) ? factor * sum : gradient_by_ratios(value, norms, upstream, begin, end, p);
     }

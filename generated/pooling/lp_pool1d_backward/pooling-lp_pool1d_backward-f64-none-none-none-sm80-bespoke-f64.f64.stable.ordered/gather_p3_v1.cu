@@ -285,23 +285,31 @@ struct slope_t {
     acc_t hi, lo;
 
     __device__ __forceinline__ explicit slope_t(acc_t p) : hi(p - acc_t(1)), lo(p - (hi + acc_t(1))) {}
+    __device__ __forceinline__ slope_t(acc_t high, acc_t low) : hi(high), lo(low) {}
 };
 
+// size^q, the fast way or the one for any size and q; NaN where it is not ordinary.
+__device__ __forceinline__ acc_t factor_power(acc_t size, const slope_t& q) {
+    if (!(size > acc_t(0)) || !is_finite(size)) return not_a_number();
+    const power_t power = exp2_of_product(log2_of(size), q.hi, q.lo);
+    const acc_t result = scale_by_power_of_two(power.hi, power.exponent);
+    return is_ordinary(result) ? result : not_a_number();
+}
+
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
-__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
+// `alone`: no other window holds this one's elements, so that no terms cancel and leave their errors.
+__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p, bool alone) {
     if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
     acc_t value;
     if (kPower == 2 || kPower == 3) {
         value = dy / y;
         if (kPower == 3) value = value / y;
     } else {
-        // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
-        if (!(y > acc_t(0)) || !is_finite(y)) return y == acc_t(0) ? acc_t(0) : not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
-        const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
+        const slope_t negative(-slope.hi, -slope.lo);
+        const acc_t weight = factor_power(y, negative);
         value = dy * weight;
-        if (!is_ordinary(weight)) value = not_a_number();
+        if (weight != weight) value = weight;
     }
     if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
     return y == acc_t(0) ? acc_t(0) : value;
@@ -311,17 +319,15 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
 __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     if (kPower == 1) return x > acc_t(0) ? acc_t(1) : x < acc_t(0) ? acc_t(-1) : x;
     if (kPower == 2) return is_finite(x) ? x : not_a_number();
-    acc_t size = magnitude(x);
+    const acc_t size = magnitude(x);
     acc_t factor;
     if (kPower == 3) {
         factor = size * size;
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     } else {
-        if (!is_finite(size)) return not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(size), slope.hi, slope.lo);
-        factor = scale_by_power_of_two(power.hi, power.exponent);
+        factor = factor_power(size, slope);
     }
-    if (!is_finite(x) || !is_ordinary(factor)) return not_a_number();
     return x < acc_t(0) ? -factor : factor;
 }
 
@@ -437,7 +443,7 @@ lp_pool1d_backward_f64_gather_p3_v1_gradient(
     acc_t result = acc_t(0);
     if (value != acc_t(0) && begin < end) {
         acc_t sum = acc_t(0);
-        for (long long o = begin; o < end; ++o) sum += coefficient(to_acc(upstream[o]), to_acc(norms[o]), p);
+        for (long long o = begin; o < end; ++o) sum += coefficient(to_acc(upstream[o]), to_acc(norms[o]), p, window <= stride);
         const acc_t factor = signed_factor(value, p);
         result = stands(factor, sum) ? factor * sum : gradient_by_ratios(value, norms, upstream, begin, end, p);
     }

@@ -285,23 +285,31 @@ struct slope_t {
     acc_t hi, lo;
 
     __device__ __forceinline__ explicit slope_t(acc_t p) : hi(p - acc_t(1)), lo(p - (hi + acc_t(1))) {}
+    __device__ __forceinline__ slope_t(acc_t high, acc_t low) : hi(high), lo(low) {}
 };
 
+// size^q, the fast way or the one for any size and q; NaN where it is not ordinary.
+__device__ __forceinline__ acc_t factor_power(acc_t size, const slope_t& q) {
+    if (!(size > acc_t(0)) || !is_finite(size)) return not_a_number();
+    const power_t power = exp2_of_product(log2_of(size), q.hi, q.lo);
+    const acc_t result = scale_by_power_of_two(power.hi, power.exponent);
+    return is_ordinary(result) ? result : not_a_number();
+}
+
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
-__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
+// `alone`: no other window holds this one's elements, so that no terms cancel and leave their errors.
+__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p, bool alone) {
     if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
     acc_t value;
     if (kPower == 2 || kPower == 3) {
         value = dy / y;
         if (kPower == 3) value = value / y;
     } else {
-        // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
-        if (!(y > acc_t(0)) || !is_finite(y)) return y == acc_t(0) ? acc_t(0) : not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
-        const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
+        const slope_t negative(-slope.hi, -slope.lo);
+        const acc_t weight = factor_power(y, negative);
         value = dy * weight;
-        if (!is_ordinary(weight)) value = not_a_number();
+        if (weight != weight) value = weight;
     }
     if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
     return y == acc_t(0) ? acc_t(0) : value;
@@ -311,17 +319,15 @@ __device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
 __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     if (kPower == 1) return x > acc_t(0) ? acc_t(1) : x < acc_t(0) ? acc_t(-1) : x;
     if (kPower == 2) return is_finite(x) ? x : not_a_number();
-    acc_t size = magnitude(x);
+    const acc_t size = magnitude(x);
     acc_t factor;
     if (kPower == 3) {
         factor = size * size;
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     } else {
-        if (!is_finite(size)) return not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(size), slope.hi, slope.lo);
-        factor = scale_by_power_of_two(power.hi, power.exponent);
+        factor = factor_power(size, slope);
     }
-    if (!is_finite(x) || !is_ordinary(factor)) return not_a_number();
     return x < acc_t(0) ? -factor : factor;
 }
 
@@ -558,14 +564,27 @@ __device__ __forceinline__ void load_run(
         load_inner(words, array, first, skip, count);
         return;
     }
-    // Near the ends of the array: element by element.
-    acc_t values[WORDS * 4 / 8];
+    // Near the ends of the array, whose last pack may be partial.
+    const long long end = total - total % kPack;
+    acc_t values[kPack];
+    unsigned last[4];
 #pragma unroll
-    for (int i = 0; i < WORDS * 4 / 8; ++i) {
-        const long long at = first + i;
-        values[i] = i < count && at >= 0 && at < total ? to_acc(array[at]) : acc_t(0);
+    for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
+    round_run(values, last);
+    unsigned raw[4 * (packs + 1)];
+#pragma unroll
+    for (int i = 0; i <= packs; ++i) {
+        const long long at = begin + i * kPack;
+        uint4 pack = at == end ? make_uint4(last[0], last[1], last[2], last[3]) : make_uint4(0, 0, 0, 0);
+        if (at >= 0 && at < end) pack = *reinterpret_cast<const uint4*>(array + at);
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
     }
-    round_run(values, words);
+    drop_elements(raw, static_cast<int>(first - begin));
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
 }
 
 // Stores WORDS (1, 2 or 4) words of a run from `first` on, in one access: written as PTX, because the compiler takes a
@@ -713,16 +732,18 @@ lp_pool1d_backward_f64_registers_p1_s4_v2_gradient(
             clear_from(norms, end);
             clear_before(norms, -first);
         }
-#pragma unroll
-        for (int j = kBefore; j < kBefore + kWindows; ++j) weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p);
         if (overlap) {
 #pragma unroll
-            for (int j = kBefore - kHalo; j < kBefore; ++j) {
-                weight[j] = j < skip ? acc_t(0) : coefficient(value_of(upstream, j), value_of(norms, j), p);
+            for (int j = kBefore - kHalo; j < kBefore + kWindows; ++j) {
+                weight[j] = j < skip ? acc_t(0) : coefficient(value_of(upstream, j), value_of(norms, j), p, false);
             }
         } else {
 #pragma unroll
             for (int j = kBefore - kHalo; j < kBefore; ++j) weight[j] = acc_t(0);
+#pragma unroll
+            for (int j = kBefore; j < kBefore + kWindows; ++j) {
+                weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, true);
+            }
         }
         acc_t result[kInputs];
 #pragma unroll
