@@ -166,21 +166,26 @@ def seamless(desc: LpPool1dDescriptor) -> LpPool1dDescriptor:
     """The same problem as one row, where no window overlaps another or a gap lies between rows: rows of any length then
     begin at whole packs."""
     total = desc.rows * desc.l_in
-    if desc.window > desc.step or desc.l_in != desc.output_length * desc.step or total >= 2**31:
+    if desc.window > desc.step or desc.l_in != desc.output_length * desc.step or total >= 2**30:
         return desc
     return replace(desc, batch=1, channels=1, l_in=total)
 
 
-def run_scalars(desc: LpPool1dDescriptor, windows: int) -> dict[str, int | float]:
-    """Scalars of the forward register designs, whose threads have `windows` windows: the runs of a row, and how many of
-    them have all their windows, begin at a pack and end in packs of the row."""
+def _run_scalars(desc: LpPool1dDescriptor, windows: int) -> dict[str, int | float]:
+    """Scalars of the register designs, whose threads have `windows` windows: the runs of a row, which begin where packs of
+    the output do, and whether those are places of packs of the input too."""
     pack = 16 // desc.element.itemsize
-    runs = -(-desc.output_length // windows)
-    whole = 0
-    if windows * desc.step % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0):
-        needed = -(-((windows - 1) * desc.step + desc.window) // pack) * pack
-        whole = min(desc.output_length // windows, max(0, (desc.l_in - needed) // (windows * desc.step) + 1))
-    return {**scalars(desc), "runs_per_row": runs, **division("runs", runs), "whole_runs": whole}
+    together = min(pack, windows & -windows)
+    rows_aligned = desc.rows == 1 or desc.output_length % together == 0
+    runs = -(-(desc.output_length + (0 if rows_aligned else together - 1)) // windows)
+    inputs_aligned = windows * desc.step % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0)
+    return {
+        **scalars(desc),
+        "runs_per_row": runs,
+        **division("runs", runs),
+        "packs_aligned": int(rows_aligned and inputs_aligned),
+        "partial_windows": int((desc.output_length - 1) * desc.step + desc.window > desc.l_in),
+    }
 
 
 def block_of_rows(rows: int, padded: int, values: int, threads: int) -> dict[str, int]:
@@ -267,7 +272,7 @@ class LpPool1dPlan(Plan[LpPool1dDescriptor, LpPool1dFwArgs]):
         values = scalars(desc)
         l_out = desc.output_length
         if "windows" in tuning:
-            values = run_scalars(desc, tuning["windows"])
+            values = _run_scalars(desc, tuning["windows"])
             total = desc.rows * int(values["runs_per_row"])
         elif "chunk" in tuning:
             return Recipe((_tile_launch(desc, tuning, values),))

@@ -27,11 +27,9 @@ _RUN_BYTES = 32
 
 def _run_windows(element: ElementKind, stride: int) -> int:
     """Windows of a thread of the register designs: the smallest power of two whose inputs are enough bytes and whole
-    packs of 16; a pack of windows at most."""
+    packs of 16."""
     windows = 1
-    while windows * element.itemsize < 16:
-        if windows * stride * element.itemsize >= _RUN_BYTES and windows * stride * element.itemsize % 16 == 0:
-            break
+    while (nbytes := windows * stride * element.itemsize) < _RUN_BYTES or nbytes % 16:
         windows *= 2
     return windows
 
@@ -51,12 +49,14 @@ def _run_blocks(element: ElementKind, stride: int, power: int) -> int:
         return 5 if long and power == 0 else 6
     if element is ElementKind.F32:
         return (6 if long else 8) if power == 0 else 7 if long else 8 if stride == 1 else 10
-    return {1: 9, 2: 8, 3: 5, 4: 9, 5: 5, 6: 8, 7: 4, 8: 9}[stride]
+    if power == 3 and stride == 2:
+        return 6
+    return {1: 5, 2: 7, 3: 5, 4: 9, 5: 5, 6: 8, 7: 4, 8: 9}[stride]
 
 
 def _gradient_blocks(element: ElementKind, stride: int, power: int) -> int:
     """The same for the backward ones."""
-    return 4 if stride in (5, 7) else 5
+    return 4 if stride in (1, 5, 7) else 5
 
 
 def _accumulated(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
@@ -100,7 +100,7 @@ def _small_constraints(stride: int) -> tuple[Constraint, ...]:
     return (
         Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
         Constraint("stride", "eq", stride, "the stride is compiled in"),
-        Constraint("l_in", "lt", 2**31, "positions in a row are 32-bit"),
+        Constraint("l_in", "lt", 2**30, "positions in a row are 32-bit"),
     )
 
 
@@ -128,11 +128,11 @@ _REGISTERS = (
     Parameter("l_out", "int"),
     Parameter("runs_per_row", "int"),
     *_divisor("runs"),
-    Parameter("whole_runs", "int"),
     Parameter("window", "int"),
     Parameter("p", "acc_t"),
 )
-_HALO = (Parameter("head_runs", "int"), Parameter("windows_aligned", "int"))
+_POOLED = (Parameter("packs_aligned", "int"), Parameter("partial_windows", "int"))
+_HALO = (Parameter("head_runs", "int"), Parameter("whole_runs", "int"), Parameter("windows_aligned", "int"))
 _TILE = (
     *_EXTENTS,
     Parameter("tiles_per_row", "long long"),
@@ -162,7 +162,7 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                 template="lp_pool1d_registers.cu.j2",
                 summary="a thread pools a run of outputs from packs of 16 bytes, windows and powers in registers",
                 kernels=(
-                    Kernel("pool", (*_FORWARD, *_REGISTERS, _INVERSE), _RUN_THREADS, _run_blocks(element, stride, power)),
+                    Kernel("pool", (*_FORWARD, *_REGISTERS, *_POOLED, _INVERSE), _RUN_THREADS, _run_blocks(element, stride, power)),
                 ),
                 rank=10 + penalty,
                 tuning={

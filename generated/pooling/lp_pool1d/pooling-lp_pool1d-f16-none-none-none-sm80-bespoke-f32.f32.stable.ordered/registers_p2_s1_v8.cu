@@ -564,12 +564,27 @@ __device__ __forceinline__ void store_words(elem_t* target, const unsigned (&wor
 // Elements that a run of N is stored by: the largest power of two that divides N, a pack at most.
 constexpr int stored_together(int n) { return (n & -n) < kPack ? n & -n : kPack; }
 
+// Stores elements [begin, end) of a run of N whose place is that of whole packs.
+template <int N>
+__device__ __forceinline__ void store_run(elem_t* target, const unsigned (&words)[words_of(N)], int begin, int end) {
+    constexpr int pack = stored_together(N);
+    if (begin <= 0 && end >= N) {
+#pragma unroll
+        for (int i = 0; i < N; i += pack) store_words<words_of(pack)>(target + i, words, words_of(i));
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            if (i >= begin && i < end) target[i] = element_of(words, i);
+        }
+    }
+}
+
 // Stores the first `count` of N elements at `target`.  The lanes of a warp hold consecutive runs: `follows` says that this
 // lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs that begin in its run,
 // whose last one ends in the next lane's; what no whole pack covers goes element by element.  All lanes of the warp must
 // call it.
 template <int N, int WORDS>
-__device__ __forceinline__ void store_run(
+__device__ __forceinline__ void store_shifted(
     elem_t* target, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
     constexpr int pack = stored_together(N);
     constexpr int pack_words = words_of(pack);
@@ -614,7 +629,7 @@ __device__ __forceinline__ void store_run(
 
 constexpr int kStride = 1;
 constexpr int kMaxWindow = 8;
-constexpr int kOutputs = 8;  // of a thread
+constexpr int kOutputs = 16;  // of a thread
 constexpr int kInputs = (kOutputs - 1) * kStride + kMaxWindow;
 
 // One more term of a window's sum: x itself for p = 1 and 2, else its power.
@@ -659,8 +674,9 @@ __device__ __forceinline__ void sum_windows(acc_t (&sum)[kOutputs], const acc_t 
 }  // namespace
 
 // y_o = (sum of |x_l|^p over the window of o)^(1/p), all in registers: a thread loads the inputs of a run of outputs in
-// 16-byte packs (what neighbours share comes from L1), takes every power once and sums the windows.
-extern "C" __global__ void __launch_bounds__(128, 9)
+// 16-byte packs (what neighbours share comes from L1), takes every power once and sums the windows.  Runs begin where
+// packs of y do, wherever the row does; the first and the last one of a row may be partial.
+extern "C" __global__ void __launch_bounds__(128, 5)
 lp_pool1d_f16_registers_p2_s1_v8_pool(
     const elem_t* __restrict__ x,
     elem_t* __restrict__ y,
@@ -670,29 +686,33 @@ lp_pool1d_f16_registers_p2_s1_v8_pool(
     int runs_per_row,
     unsigned runs_multiplier,
     int runs_shift,
-    int whole_runs,
     int window,
     acc_t p,
+    int packs_aligned,
+    int partial_windows,
     acc_t inverse_p)
 {
     const run_t place = run_of({runs_per_row, runs_multiplier, runs_shift});
     const long long row = place.row;
-    const int first = place.run * kOutputs;  // first output of the run in its row
+    if (row >= rows) return;
+    constexpr int together = stored_together(kOutputs);
+    const int phase = static_cast<int>(static_cast<unsigned>(row) * static_cast<unsigned>(l_out) & (together - 1));
+    const int first = place.run * kOutputs - phase;  // first output of the run in its row
     const int start = first * kStride;
     const int needed = (kOutputs - 1) * kStride + window;
-    const elem_t* const source = x + (row * l_in + start);
-    elem_t* const target = y + (row * l_out + first);
-    const bool whole = row < rows && place.run < whole_runs;
-    int count = kOutputs;
+    const long long flat = row * l_in + start;
+    const long long total = rows * l_in;
     unsigned words[words_of(kInputs)];
-    if (whole) {
-        load_packs(words, source, needed);
+    if (flat >= kPack && flat + (words_of(kInputs) + 7) / 4 * kPack <= total) {
+        if (packs_aligned) {
+            load_packs(words, x + flat, needed);
+        } else {
+            load_inner(words, x, flat, 0, needed);
+        }
     } else {
-        count = row < rows ? (l_out - first < kOutputs ? l_out - first : kOutputs) : 0;
-        const int inside = row < rows ? (l_in - start < needed ? l_in - start : needed) : 0;
-        load_run(words, x, row * l_in + start, 0, inside, rows * l_in);
-        clear_from(words, inside);
+        load_run(words, x, flat, 0, needed, total);
     }
+    if (partial_windows && l_in - start < needed) clear_from(words, l_in - start);
     acc_t result[kOutputs];
     bool lost = false;  // whether a window is too large or small for its sum
     {
@@ -731,13 +751,12 @@ lp_pool1d_f16_registers_p2_s1_v8_pool(
     for (int i = 0; i < kOutputs; ++i) result[i] = fast_root(result[i], p, inverse_p);
     unsigned output[words_of(kOutputs)];
     round_run(result, output);
-    store_run<kOutputs>(target, count, output, first > 0, l_out % stored_together(kOutputs) == 0);
-    if (kAlwaysInRange) return;
-    if (__any_sync(0xffffffffu, lost) && lost) {
-        // Extreme magnitudes again, window by window, after the barrier: a neighbour may have stored their first form.
-        for (int i = 0; i < count; ++i) {
-            const int inside = l_in - start - i * kStride;
-            from_acc(scaled_norm(source + i * kStride, inside < window ? inside : window, p), target[i]);
-        }
+    elem_t* const target = y + (row * l_out + first);
+    store_run<kOutputs>(target, output, -first, l_out - first);
+    if (kAlwaysInRange || !lost) return;
+    // Extreme magnitudes again, window by window.
+    for (int i = first < 0 ? -first : 0; i < kOutputs && i < l_out - first; ++i) {
+        const int inside = l_in - start - i * kStride;
+        from_acc(scaled_norm(x + flat + i * kStride, inside < window ? inside : window, p), target[i]);
     }
 }

@@ -609,12 +609,27 @@ __device__ __forceinline__ void store_words(elem_t* target, const unsigned (&wor
 // Elements that a run of N is stored by: the largest power of two that divides N, a pack at most.
 constexpr int stored_together(int n) { return (n & -n) < kPack ? n & -n : kPack; }
 
+// Stores elements [begin, end) of a run of N whose place is that of whole packs.
+template <int N>
+__device__ __forceinline__ void store_run(elem_t* target, const unsigned (&words)[words_of(N)], int begin, int end) {
+    constexpr int pack = stored_together(N);
+    if (begin <= 0 && end >= N) {
+#pragma unroll
+        for (int i = 0; i < N; i += pack) store_words<words_of(pack)>(target + i, words, words_of(i));
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            if (i >= begin && i < end) target[i] = element_of(words, i);
+        }
+    }
+}
+
 // Stores the first `count` of N elements at `target`.  The lanes of a warp hold consecutive runs: `follows` says that this
 // lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs that begin in its run,
 // whose last one ends in the next lane's; what no whole pack covers goes element by element.  All lanes of the warp must
 // call it.
 template <int N, int WORDS>
-__device__ __forceinline__ void store_run(
+__device__ __forceinline__ void store_shifted(
     elem_t* target, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
     constexpr int pack = stored_together(N);
     constexpr int pack_words = words_of(pack);
@@ -689,10 +704,10 @@ lp_pool1d_backward_f64_registers_pany_s4_v2_gradient(
     int runs_per_row,
     unsigned runs_multiplier,
     int runs_shift,
-    int whole_runs,
     int window,
     acc_t p,
     int head_runs,
+    int whole_runs,
     int windows_aligned)
 {
     const run_t place = run_of({runs_per_row, runs_multiplier, runs_shift});
@@ -771,7 +786,7 @@ lp_pool1d_backward_f64_registers_pany_s4_v2_gradient(
         round_run(result, output);
         lost = !is_finite(watch[0] + watch[1]);
     }
-    store_run<kInputs>(dx + flat, count, output, place.run > 0, l_in % stored_together(kInputs) == 0);
+    store_shifted<kInputs>(dx + flat, count, output, place.run > 0, l_in % stored_together(kInputs) == 0);
     if (__any_sync(0xffffffffu, lost) && lost) {
         // Extreme magnitudes, infinities and NaN again, one by one, after the barrier: a neighbour may have stored their first form.
         const elem_t* const row_y = y + row * l_out;
