@@ -274,6 +274,13 @@ class LpPool1dPlan(Plan[LpPool1dDescriptor, LpPool1dFwArgs]):
         if "windows" in tuning:
             values = _run_scalars(desc, tuning["windows"])
             total = desc.rows * int(values["runs_per_row"])
+        elif "run" in tuning:
+            run = tuning["run"]
+            owners = threads - -(-(desc.window - 1) // run)
+            # A row's first outputs share a pack with the row before.
+            tiles = -(-(l_out + run - 1) // (owners * run))
+            values |= {"tiles_per_row": tiles, **division("tiles", tiles)}
+            return Recipe((Launch("pool", (desc.rows * tiles, 1, 1), (threads, 1, 1), values),))
         elif "chunk" in tuning:
             return Recipe((_tile_launch(desc, tuning, values),))
         elif "threads" in tuning:

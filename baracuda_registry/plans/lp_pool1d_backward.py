@@ -97,6 +97,17 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
         if "windows" in tuning:
             values = _run_scalars(desc, tuning["windows"], tuning["max_window"])
             total = desc.rows * int(values["runs_per_row"])
+        elif "pack" in tuning:
+            runs = -(-(desc.l_in + tuning["pack"] - 1) // tuning["pack"])
+            values |= {"runs_per_row": runs, **division("runs", runs), **division("stride", desc.step)}
+            total = desc.rows * runs
+        elif "run" in tuning:
+            run = tuning["run"]
+            owners = threads - -(-(desc.window - 1) // run)
+            # A row's first inputs share a pack with the row before.
+            tiles = -(-(desc.l_in + run - 1) // (owners * run))
+            values |= {"tiles_per_row": tiles, **division("tiles", tiles)}
+            return Recipe((Launch("gradient", (desc.rows * tiles, 1, 1), (threads, 1, 1), values),))
         elif "chunk" in tuning:
             return Recipe((_tile_launch(desc, tuning, values),))
         elif variant.pinned_only:

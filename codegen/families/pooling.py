@@ -34,6 +34,13 @@ def _run_windows(element: ElementKind, stride: int) -> int:
     return windows
 
 
+def _sliding_run(element: ElementKind) -> int:
+    """Consecutive terms of a thread of the sliding designs."""
+    return 4 if element is ElementKind.F64 else 8
+
+
+_MAX_SLIDING = 512
+"""Longest window of those: whole runs are added one by one, and the windows of a quarter of a block's runs are lost."""
 _MAX_FAST_POWER = 1024
 _CHUNKS = (25, 9, 1)
 """Chunks of the tile designs, longest first: the cost of a sum is about its length over the chunk's."""
@@ -96,12 +103,36 @@ def _fast_factor_constraints(element: ElementKind, power: int) -> tuple[Constrai
     return (Constraint("p", "le", 128, "p magnifies the error of the fast logarithm"),)
 
 
+_SHORT_ROWS = Constraint("l_in", "lt", 2**30, "positions in a row are 32-bit")
+
+
 def _small_constraints(stride: int) -> tuple[Constraint, ...]:
     return (
         Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
         Constraint("stride", "eq", stride, "the stride is compiled in"),
-        Constraint("l_in", "lt", 2**30, "positions in a row are 32-bit"),
+        _SHORT_ROWS,
     )
+
+
+def _sliding_constraints(element: ElementKind) -> tuple[Constraint, ...]:
+    return (
+        Constraint("stride", "eq", 1, "windows slide by one"),
+        Constraint(
+            "window", "gt", _sliding_run(element), "a window must reach over the end of a thread's run"
+        ),
+        Constraint("window", "le", _MAX_SLIDING, "whole runs are added one by one"),
+        _SHORT_ROWS,
+    )
+
+
+def _sliding_tuning(element: ElementKind, power: int) -> dict[str, int]:
+    return {
+        "power": power,
+        "fast": 1,
+        "run": _sliding_run(element),
+        "threads": _THREADS,
+        "exact_sums": int(element.itemsize > 2),
+    }
 
 
 def _tile_ranks(chunk: int, field: str, rank: int) -> tuple[RankRule, ...]:
@@ -122,10 +153,9 @@ _BACKWARD = (
     Parameter("dy", "const elem_t* __restrict__"),
     Parameter("dx", "elem_t* __restrict__"),
 )
+_ROWS = (Parameter("rows", "long long"), Parameter("l_in", "int"), Parameter("l_out", "int"))
 _REGISTERS = (
-    Parameter("rows", "long long"),
-    Parameter("l_in", "int"),
-    Parameter("l_out", "int"),
+    *_ROWS,
     Parameter("runs_per_row", "int"),
     *_divisor("runs"),
     Parameter("window", "int"),
@@ -145,6 +175,14 @@ _TILE = (
     Parameter("stride", "int"),
     Parameter("p", "acc_t"),
 )
+_SLIDING = (
+    *_ROWS,
+    Parameter("tiles_per_row", "int"),
+    *_divisor("tiles"),
+    Parameter("window", "int"),
+    Parameter("p", "acc_t"),
+)
+_STRIDE = Parameter("stride", "int")
 _INVERSE = Parameter("inverse_p", "acc_t")
 _LONG = (Parameter("window", "long long"), Parameter("stride", "long long"), Parameter("p", "acc_t"))
 
@@ -162,7 +200,12 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                 template="lp_pool1d_registers.cu.j2",
                 summary="a thread pools a run of outputs from packs of 16 bytes, windows and powers in registers",
                 kernels=(
-                    Kernel("pool", (*_FORWARD, *_REGISTERS, *_POOLED, _INVERSE), _RUN_THREADS, _run_blocks(element, stride, power)),
+                    Kernel(
+                        "pool",
+                        (*_FORWARD, *_REGISTERS, *_POOLED, _INVERSE),
+                        _RUN_THREADS,
+                        _run_blocks(element, stride, power),
+                    ),
                 ),
                 rank=10 + penalty,
                 tuning={
@@ -176,6 +219,37 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
             )
             for stride in _STRIDES
         ]
+        designs.append(
+            Design(
+                name=f"sparse_{name}_v{wide}",
+                template="lp_pool1d_registers.cu.j2",
+                summary="a thread an output loads its window in packs of 16 bytes; strides past the compiled ones",
+                kernels=(
+                    Kernel("pool", (*_FORWARD, *_REGISTERS, *_POOLED, _STRIDE, _INVERSE), _RUN_THREADS, 8),
+                ),
+                rank=12 + penalty,
+                tuning={"power": power, "max_window": _MAX_WINDOW, "stride": 0, "windows": 1},
+                constraints=(
+                    *_fast_power_constraints(element, power),
+                    Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
+                    Constraint("stride", "gt", _STRIDES[-1], "shorter strides are compiled in"),
+                    _SHORT_ROWS,
+                ),
+                alignment=16,
+            )
+        )
+        designs.append(
+            Design(
+                name=f"sliding_{name}_v{wide}",
+                template="lp_pool1d_sliding.cu.j2",
+                summary="windows of stride 1 from the ends, the wholes and the beginnings of threads' runs",
+                kernels=(Kernel("pool", (*_FORWARD, *_SLIDING, _INVERSE), _THREADS, 4),),
+                rank=15 + penalty,
+                tuning=_sliding_tuning(element, power),
+                constraints=(*_fast_power_constraints(element, power), *_sliding_constraints(element)),
+                alignment=16,
+            )
+        )
         for place, chunk in enumerate(_CHUNKS):
             rank = 20 + place + penalty
             designs.append(
@@ -239,7 +313,8 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
 def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
     designs: list[Design] = []
     wide = 16 // element.itemsize
-    blocks = 2 if element is ElementKind.F64 else 3
+    double = element is ElementKind.F64
+    blocks = 2 if double else 3
     for name, power in _POWERS.items():
         penalty = 0 if power else 5
         designs += [
@@ -247,7 +322,14 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                 name=f"registers_{name}_s{stride}_v{wide}",
                 template="lp_pool1d_backward_registers.cu.j2",
                 summary="a thread owns a run of inputs: each window's coefficient once, sums in registers",
-                kernels=(Kernel("gradient", (*_BACKWARD, *_REGISTERS, *_HALO), _RUN_THREADS, _gradient_blocks(element, stride, power)),),
+                kernels=(
+                    Kernel(
+                        "gradient",
+                        (*_BACKWARD, *_REGISTERS, *_HALO),
+                        _RUN_THREADS,
+                        _gradient_blocks(element, stride, power),
+                    ),
+                ),
                 rank=10 + penalty,
                 tuning={
                     "power": power,
@@ -261,6 +343,42 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
             )
             for stride in _STRIDES
         ]
+        designs.append(
+            Design(
+                name=f"sparse_{name}_v{wide}",
+                template="lp_pool1d_backward_sparse.cu.j2",
+                summary="a thread owns a pack of inputs, which no more than two windows reach into",
+                kernels=(
+                    Kernel(
+                        "gradient",
+                        (*_BACKWARD, *_REGISTERS, _STRIDE, *_divisor("stride")),
+                        _RUN_THREADS,
+                        5 if double else 8,
+                    ),
+                ),
+                rank=12 + penalty,
+                tuning={"power": power, "fast": 1, "pack": wide},
+                constraints=(
+                    *_fast_factor_constraints(element, power),
+                    Constraint("overlap", "eq", 1, "an element has one window at most"),
+                    Constraint("stride", "gt", _STRIDES[-1], "shorter strides are compiled in"),
+                    _SHORT_ROWS,
+                ),
+                alignment=16,
+            )
+        )
+        designs.append(
+            Design(
+                name=f"sliding_{name}_v{wide}",
+                template="lp_pool1d_backward_sliding.cu.j2",
+                summary="coefficients of windows of stride 1, summed from the ends, the wholes and the beginnings of threads' runs",
+                kernels=(Kernel("gradient", (*_BACKWARD, *_SLIDING), _THREADS, 3 if double else 4),),
+                rank=15 + penalty,
+                tuning=_sliding_tuning(element, power),
+                constraints=(*_fast_factor_constraints(element, power), *_sliding_constraints(element)),
+                alignment=16,
+            )
+        )
         for place, chunk in enumerate(_CHUNKS):
             rank = 20 + place + penalty
             reaching = Constraint("whole_overlap", "ge", chunk, "a range must reach over the end of a chunk")

@@ -493,7 +493,7 @@ constexpr int stored_together(int n) { return (n & -n) < kPack ? n & -n : kPack;
 template <int N>
 __device__ __forceinline__ void store_run(elem_t* target, const unsigned (&words)[words_of(N)], int begin, int end) {
     constexpr int pack = stored_together(N);
-    if (begin <= 0 && end >= N) {
+    if (pack * 8 >= 4 && begin <= 0 && end >= N) {
 #pragma unroll
         for (int i = 0; i < N; i += pack) store_words<words_of(pack)>(target + i, words, words_of(i));
     } else {

@@ -442,6 +442,15 @@ __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     return x < acc_t(0) ? -factor : factor;
 }
 
+// sgn(x) |x|^(p-1) * sum of coefficients; not finite where it may be wrong, which is sometimes right.
+__device__ __forceinline__ acc_t gradient_product(acc_t x, acc_t sum, acc_t p) {
+    if (kPower == 1) return x > acc_t(0) ? sum : x < acc_t(0) ? -sum : x;
+    if (kPower == 2) return x * sum;
+    // In this order nothing is lost: for a size below 1 the rounding of a subnormal is harmless, above 1 none arises.
+    if (kPower == 3) return x * (magnitude(x) * sum);
+    return x == acc_t(0) ? acc_t(0) : signed_factor(x, p) * sum;
+}
+
 // dy * (size / y)^(p-1) * 2^scale for size and y that are not zero; infinities and NaN as IEEE arithmetic has it.
 __device__ __forceinline__ acc_t ratio_term(acc_t dy, acc_t size, acc_t y, acc_t p, int scale) {
     const slope_t slope(kPower ? acc_t(kPower) : p);

@@ -331,6 +331,15 @@ __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     return x < acc_t(0) ? -factor : factor;
 }
 
+// sgn(x) |x|^(p-1) * sum of coefficients; not finite where it may be wrong, which is sometimes right.
+__device__ __forceinline__ acc_t gradient_product(acc_t x, acc_t sum, acc_t p) {
+    if (kPower == 1) return x > acc_t(0) ? sum : x < acc_t(0) ? -sum : x;
+    if (kPower == 2) return x * sum;
+    // In this order nothing is lost: for a size below 1 the rounding of a subnormal is harmless, above 1 none arises.
+    if (kPower == 3) return x * (magnitude(x) * sum);
+    return x == acc_t(0) ? acc_t(0) : signed_factor(x, p) * sum;
+}
+
 // dy * (size / y)^(p-1) * 2^scale for size and y that are not zero; infinities and NaN as IEEE arithmetic has it.
 __device__ __forceinline__ acc_t ratio_term(acc_t dy, acc_t size, acc_t y, acc_t p, int scale) {
     const slope_t slope(kPower ? acc_t(kPower) : p);
@@ -613,7 +622,7 @@ constexpr int stored_together(int n) { return (n & -n) < kPack ? n & -n : kPack;
 template <int N>
 __device__ __forceinline__ void store_run(elem_t* target, const unsigned (&words)[words_of(N)], int begin, int end) {
     constexpr int pack = stored_together(N);
-    if (begin <= 0 && end >= N) {
+    if (pack * 8 >= 4 && begin <= 0 && end >= N) {
 #pragma unroll
         for (int i = 0; i < N; i += pack) store_words<words_of(pack)>(target + i, words, words_of(i));
     } else {
@@ -678,15 +687,6 @@ constexpr int kWindows = 1;  // that begin in a thread's run
 constexpr int kInputs = kWindows * kStride;
 constexpr int kHalo = (kMaxWindow - 1) / kStride;  // windows at most that begin before the run and reach into it
 constexpr int kBefore = (kHalo + kPack - 1) / kPack * kPack;
-
-// sgn(x) |x|^(p-1) * sum, NaN where it may be wrong.
-__device__ __forceinline__ acc_t product(acc_t x, acc_t sum, acc_t p) {
-    if (kPower == 1) return x > acc_t(0) ? sum : x < acc_t(0) ? -sum : x;
-    if (kPower == 2) return x * sum;
-    // In this order nothing is lost: for a size below 1 the rounding of a subnormal is harmless, above 1 none arises.
-    if (kPower == 3) return x * (magnitude(x) * sum);
-    return x == acc_t(0) ? acc_t(0) : signed_factor(x, p) * sum;
-}
 
 }  // namespace
 
@@ -780,7 +780,7 @@ lp_pool1d_backward_f64_registers_p2_s6_v2_gradient(
 #pragma unroll
         for (int i = 0; i < kInputs; ++i) {
             const acc_t value = value_of(values, i);
-            result[i] = product(value, result[i], p);
+            result[i] = gradient_product(value, result[i], p);
             watch[i % 2] += magnitude(result[i]);
         }
         round_run(result, output);
