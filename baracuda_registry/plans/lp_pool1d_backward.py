@@ -95,7 +95,7 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
         desc = seamless(desc)
         values = scalars(desc)
         if "windows" in tuning:
-            values = _run_scalars(desc, tuning["windows"], tuning["max_window"])
+            values = _run_scalars(desc, tuning["windows"])
             total = desc.rows * int(values["runs_per_row"])
         elif "pack" in tuning:
             runs = -(-(desc.l_in + tuning["pack"] - 1) // tuning["pack"])
@@ -128,33 +128,24 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
         self.run(stream, workspace, args)
 
 
-def _run_scalars(desc: LpPool1dDescriptor, windows: int, max_window: int) -> dict[str, int | float]:
+def _run_scalars(desc: LpPool1dDescriptor, windows: int) -> dict[str, int | float]:
     """Scalars of the register designs, in whose threads' runs `windows` windows begin.
 
-    Runs from `head_runs` to before `whole_runs` lie in their rows with every window that reaches into them, begin at
-    packs, and read y in packs of the row; `windows_aligned`: no window reaches into another run, and those of a run lie
-    in aligned packs (or in an aligned half of one).
+    `packs_aligned`: runs of inputs begin at packs; `windows_aligned`: no window reaches into another run, and those of a
+    run lie in aligned packs (or in an aligned part of one).
     """
     pack = 16 // desc.element.itemsize
-    inputs, l_out = windows * desc.step, desc.output_length
+    inputs = windows * desc.step
     runs = -(-desc.l_in // inputs)
-    overlap = desc.window > desc.step
-    head = whole = 0
-    if inputs % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0):
-        rows_aligned = desc.rows == 1 or l_out % pack == 0
-        past = 0 if rows_aligned else pack - 1
-        whole = min(desc.l_in // inputs, max(0, l_out - past) // windows)
-        before = -(-((max_window - 1) // desc.step) // pack) * pack
-        head = -(-(before + pack) // windows) if overlap else 0
     together = min(pack, windows)
-    aligned = not overlap and (desc.rows == 1 or l_out % together == 0)
+    packs_aligned = inputs % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0)
+    windows_aligned = desc.window <= desc.step and (desc.rows == 1 or desc.output_length % together == 0)
     return {
         **scalars(desc),
         "runs_per_row": runs,
         **division("runs", runs),
-        "head_runs": head,
-        "whole_runs": whole,
-        "windows_aligned": int(aligned),
+        "packs_aligned": int(packs_aligned),
+        "windows_aligned": int(windows_aligned),
     }
 
 

@@ -162,7 +162,7 @@ _REGISTERS = (
     Parameter("p", "acc_t"),
 )
 _POOLED = (Parameter("packs_aligned", "int"), Parameter("partial_windows", "int"))
-_HALO = (Parameter("head_runs", "int"), Parameter("whole_runs", "int"), Parameter("windows_aligned", "int"))
+_HALO = (Parameter("packs_aligned", "int"), Parameter("windows_aligned", "int"))
 _TILE = (
     *_EXTENTS,
     Parameter("tiles_per_row", "long long"),

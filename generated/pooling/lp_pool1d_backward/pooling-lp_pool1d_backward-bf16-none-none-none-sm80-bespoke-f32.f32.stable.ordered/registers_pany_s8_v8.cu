@@ -637,22 +637,26 @@ __device__ __forceinline__ void clear_before(unsigned (&words)[WORDS], int count
 // The last N elements of a run, from where as many of them as make a pack at most lie aligned; zeros before them.
 template <int N, int WORDS>
 __device__ __forceinline__ void load_end(unsigned (&words)[WORDS], const elem_t* source) {
-    constexpr int from = WORDS - words_of(N);
+    constexpr int count = words_of(N);
+    constexpr int from = WORDS - count;
 #pragma unroll
     for (int i = 0; i < from; ++i) words[i] = 0;
-    if constexpr (words_of(N) % 4 == 0) {
+    if constexpr (count % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < words_of(N); i += 4) {
+        for (int i = 0; i < count; i += 4) {
             const uint4 pack = reinterpret_cast<const uint4*>(source)[i / 4];
             words[from + i] = pack.x;
             words[from + i + 1] = pack.y;
             words[from + i + 2] = pack.z;
             words[from + i + 3] = pack.w;
         }
-    } else {
+    } else if constexpr (count == 2) {
         const uint2 pack = *reinterpret_cast<const uint2*>(source);
         words[from] = pack.x;
         words[from + 1] = pack.y;
+    } else {
+        static_assert(count == 1, "a run is a power of two");
+        words[from] = *reinterpret_cast<const unsigned*>(source);
     }
 }
 
@@ -822,8 +826,7 @@ lp_pool1d_backward_bf16_registers_pany_s8_v8_gradient(
     int runs_shift,
     int window,
     acc_t p,
-    int head_runs,
-    int whole_runs,
+    int packs_aligned,
     int windows_aligned)
 {
     const run_t place = run_of({runs_per_row, runs_multiplier, runs_shift});
@@ -833,8 +836,7 @@ lp_pool1d_backward_bf16_registers_pany_s8_v8_gradient(
     const long long flat = row * l_in + start;
     const long long outputs = row * l_out + first;
     const bool overlap = window > kStride;
-    const bool whole = row < rows && place.run >= head_runs && place.run < whole_runs;
-    int count = kInputs;
+    const int count = row < rows ? (l_in - start < kInputs ? l_in - start : kInputs) : 0;
     bool lost;
     unsigned output[words_of(kInputs)];
     {
@@ -842,35 +844,37 @@ lp_pool1d_backward_bf16_registers_pany_s8_v8_gradient(
         acc_t weight[kBefore + kWindows];
         unsigned norms[words_of(kBefore + kWindows)];
         unsigned upstream[words_of(kBefore + kWindows)];
-        const int skip = kBefore - (window - 1) / kStride;
-        if (whole) {
+        if (packs_aligned && count == kInputs) {
             load_packs(values, x + flat, kInputs);
-            if (windows_aligned) {
-                load_end<kWindows>(norms, y + outputs + kBefore);
-                load_end<kWindows>(upstream, dy + outputs + kBefore);
-            } else {
-                load_inner(norms, y, outputs, skip, kBefore + kWindows);
-                load_inner(upstream, dy, outputs, skip, kBefore + kWindows);
-            }
         } else {
-            count = row < rows ? (l_in - start < kInputs ? l_in - start : kInputs) : 0;
-            const int end = row < rows ? (l_out - first < kBefore + kWindows ? l_out - first : kBefore + kWindows) : 0;
             load_run(values, x, flat, 0, count, rows * l_in);
+            if (count < kInputs) clear_from(values, count);
+        }
+        const int present = row < rows ? l_out - first : 0;  // windows from `first` on
+        if (windows_aligned && present >= kBefore + kWindows) {
+            load_end<kWindows>(norms, y + outputs + kBefore);
+            load_end<kWindows>(upstream, dy + outputs + kBefore);
+        } else {
+            const int skip = kBefore - (window - 1) / kStride;
+            const int end = present < kBefore + kWindows ? present : kBefore + kWindows;
             load_run(norms, y, outputs, skip, end, rows * l_out);
             load_run(upstream, dy, outputs, skip, end, rows * l_out);
             // A norm of 0 is that of no window.
-            clear_from(values, count);
-            clear_from(norms, end);
-            clear_before(norms, -first);
+            if (end < kBefore + kWindows) clear_from(norms, end);
+            if (first < 0) clear_before(norms, -first);
         }
         if (overlap) {
 #pragma unroll
-            for (int j = kBefore - kHalo; j < kBefore + kWindows; ++j) {
-                weight[j] = j < skip ? acc_t(0) : coefficient(value_of(upstream, j), value_of(norms, j), p, false);
+            for (int back = kHalo; back > 0; --back) {
+                const int j = kBefore - back;
+                weight[j] = acc_t(0);
+                if (window > back * kStride) weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, false);
+            }
+#pragma unroll
+            for (int j = kBefore; j < kBefore + kWindows; ++j) {
+                weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, false);
             }
         } else {
-#pragma unroll
-            for (int j = kBefore - kHalo; j < kBefore; ++j) weight[j] = acc_t(0);
 #pragma unroll
             for (int j = kBefore; j < kBefore + kWindows; ++j) {
                 weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, true);
@@ -880,16 +884,15 @@ lp_pool1d_backward_bf16_registers_pany_s8_v8_gradient(
 #pragma unroll
         for (int i = 0; i < kInputs; ++i) result[i] = i % kStride < window ? weight[kBefore + i / kStride] : acc_t(0);
         if (overlap) {
+            // Branches, because what a window does not reach is not worth even predicated instructions.
 #pragma unroll
-            for (int i = 0; i < kInputs; ++i) {
-                acc_t sum = acc_t(0);
+            for (int place = kStride; place < kMaxWindow; ++place) {
+                if (window > place) {
 #pragma unroll
-                for (int back = kHalo; back > 0; --back) {
-                    if (i % kStride + back * kStride < kMaxWindow && i % kStride + back * kStride < window) {
-                        sum += weight[kBefore + i / kStride - back];
+                    for (int i = 0; i < kWindows; ++i) {
+                        result[i * kStride + place % kStride] += weight[kBefore + i - place / kStride];
                     }
                 }
-                result[i] += sum;
             }
         }
         acc_t watch[2] = {acc_t(0), acc_t(0)};  // not finite where a result may be wrong

@@ -635,22 +635,26 @@ __device__ __forceinline__ void clear_before(unsigned (&words)[WORDS], int count
 // The last N elements of a run, from where as many of them as make a pack at most lie aligned; zeros before them.
 template <int N, int WORDS>
 __device__ __forceinline__ void load_end(unsigned (&words)[WORDS], const elem_t* source) {
-    constexpr int from = WORDS - words_of(N);
+    constexpr int count = words_of(N);
+    constexpr int from = WORDS - count;
 #pragma unroll
     for (int i = 0; i < from; ++i) words[i] = 0;
-    if constexpr (words_of(N) % 4 == 0) {
+    if constexpr (count % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < words_of(N); i += 4) {
+        for (int i = 0; i < count; i += 4) {
             const uint4 pack = reinterpret_cast<const uint4*>(source)[i / 4];
             words[from + i] = pack.x;
             words[from + i + 1] = pack.y;
             words[from + i + 2] = pack.z;
             words[from + i + 3] = pack.w;
         }
-    } else {
+    } else if constexpr (count == 2) {
         const uint2 pack = *reinterpret_cast<const uint2*>(source);
         words[from] = pack.x;
         words[from + 1] = pack.y;
+    } else {
+        static_assert(count == 1, "a run is a power of two");
+        words[from] = *reinterpret_cast<const unsigned*>(source);
     }
 }
 
