@@ -19,17 +19,22 @@ _POWERS = {"p1": 1, "p2": 2, "p3": 3, "pany": 0}
 _MAX_WINDOW = 8
 _STRIDES = (1, 2, 3, 4, 5, 6, 7, 8)
 """Strides with a source of their own: one for all of them takes many seconds to compile."""
+_LONG_TO_COMPILE = (5, 7)
+"""Strides whose runs have so many elements that general powers of all of them take more than a second to compile."""
+_SPARSE_STRIDE = 5
+"""Least stride of the backward form for windows that do not overlap."""
 _THREADS = 256
 _RUN_THREADS = 128
 _RUN_BYTES = 32
 """Bytes of input a thread of the register designs has in flight at least."""
 
 
-def _run_windows(element: ElementKind, stride: int) -> int:
+def _run_windows(element: ElementKind, stride: int, power: int) -> int:
     """Windows of a thread of the register designs: the smallest power of two whose inputs are enough bytes and whole
-    packs of 16."""
+    packs of 16.  With stride 1 and general powers one pack is as much as compiles in a second."""
     windows = 1
-    while (nbytes := windows * stride * element.itemsize) < _RUN_BYTES or nbytes % 16:
+    least = 16 if stride == 1 and power == 0 else _RUN_BYTES
+    while (nbytes := windows * stride * element.itemsize) < least or nbytes % 16:
         windows *= 2
     return windows
 
@@ -103,6 +108,7 @@ def _fast_factor_constraints(element: ElementKind, power: int) -> tuple[Constrai
     return (Constraint("p", "le", 128, "p magnifies the error of the fast logarithm"),)
 
 
+_SHORT_STRIDE = Constraint("stride", "lt", 2**29, "positions in a row are 32-bit")
 _SHORT_ROWS = Constraint("l_in", "lt", 2**30, "positions in a row are 32-bit")
 
 
@@ -212,7 +218,7 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                     "power": power,
                     "max_window": _MAX_WINDOW,
                     "stride": stride,
-                    "windows": _run_windows(element, stride),
+                    "windows": _run_windows(element, stride, power),
                 },
                 constraints=(*_fast_power_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,
@@ -233,6 +239,7 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                     *_fast_power_constraints(element, power),
                     Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
                     Constraint("stride", "gt", _STRIDES[-1], "shorter strides are compiled in"),
+                    _SHORT_STRIDE,
                     _SHORT_ROWS,
                 ),
                 alignment=16,
@@ -336,18 +343,19 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                     "fast": 1,
                     "max_window": _MAX_WINDOW,
                     "stride": stride,
-                    "windows": _run_windows(element, stride),
+                    "windows": _run_windows(element, stride, power),
                 },
                 constraints=(*_fast_factor_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,
             )
             for stride in _STRIDES
+            if power or stride not in _LONG_TO_COMPILE
         ]
         designs.append(
             Design(
                 name=f"sparse_{name}_v{wide}",
                 template="lp_pool1d_backward_sparse.cu.j2",
-                summary="a thread owns a pack of inputs, which no more than two windows reach into",
+                summary="a thread owns a pack of inputs, which few windows reach into",
                 kernels=(
                     Kernel(
                         "gradient",
@@ -357,11 +365,12 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                     ),
                 ),
                 rank=12 + penalty,
-                tuning={"power": power, "fast": 1, "pack": wide},
+                tuning={"power": power, "fast": 1, "pack": wide, "reach": 2 + (wide - 1) // _SPARSE_STRIDE},
                 constraints=(
                     *_fast_factor_constraints(element, power),
                     Constraint("overlap", "eq", 1, "an element has one window at most"),
-                    Constraint("stride", "gt", _STRIDES[-1], "shorter strides are compiled in"),
+                    Constraint("stride", "ge", _SPARSE_STRIDE, "too many windows reach into a pack"),
+                    _SHORT_STRIDE,
                     _SHORT_ROWS,
                 ),
                 alignment=16,

@@ -558,7 +558,7 @@ __device__ __forceinline__ void store_shifted(
 
 constexpr int kStride = 1;
 constexpr int kMaxWindow = 8;
-constexpr int kOutputs = 4;  // of a thread
+constexpr int kOutputs = 2;  // of a thread
 constexpr int kInputs = (kOutputs - 1) * kStride + kMaxWindow;
 
 // One more term of a window's sum: x itself for p = 1 and 2, else its power.

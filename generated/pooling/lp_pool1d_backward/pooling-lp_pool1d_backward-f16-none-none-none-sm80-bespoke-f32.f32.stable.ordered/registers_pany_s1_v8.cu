@@ -804,7 +804,7 @@ __device__ __forceinline__ void store_shifted(
 
 constexpr int kStride = 1;
 constexpr int kMaxWindow = 8;
-constexpr int kWindows = 16;  // that begin in a thread's run
+constexpr int kWindows = 8;  // that begin in a thread's run
 constexpr int kInputs = kWindows * kStride;
 constexpr int kHalo = (kMaxWindow - 1) / kStride;  // windows at most that begin before the run and reach into it
 constexpr int kBefore = (kHalo + kPack - 1) / kPack * kPack;
