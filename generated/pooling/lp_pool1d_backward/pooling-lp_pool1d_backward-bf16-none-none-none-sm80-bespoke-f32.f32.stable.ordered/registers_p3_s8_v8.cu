@@ -870,15 +870,10 @@ lp_pool1d_backward_bf16_registers_p3_s8_v8_gradient(
                 weight[j] = acc_t(0);
                 if (window > back * kStride) weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, false);
             }
+        }
 #pragma unroll
-            for (int j = kBefore; j < kBefore + kWindows; ++j) {
-                weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, false);
-            }
-        } else {
-#pragma unroll
-            for (int j = kBefore; j < kBefore + kWindows; ++j) {
-                weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, true);
-            }
+        for (int j = kBefore; j < kBefore + kWindows; ++j) {
+            weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, !overlap);
         }
         acc_t result[kInputs];
 #pragma unroll

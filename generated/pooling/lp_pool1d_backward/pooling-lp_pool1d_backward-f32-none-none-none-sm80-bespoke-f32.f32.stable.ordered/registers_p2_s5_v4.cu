@@ -868,15 +868,10 @@ lp_pool1d_backward_f32_registers_p2_s5_v4_gradient(
                 weight[j] = acc_t(0);
                 if (window > back * kStride) weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, false);
             }
+        }
 #pragma unroll
-            for (int j = kBefore; j < kBefore + kWindows; ++j) {
-                weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, false);
-            }
-        } else {
-#pragma unroll
-            for (int j = kBefore; j < kBefore + kWindows; ++j) {
-                weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, true);
-            }
+        for (int j = kBefore; j < kBefore + kWindows; ++j) {
+            weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, !overlap);
         }
         acc_t result[kInputs];
 #pragma unroll
