@@ -35,6 +35,8 @@ __device__ __forceinline__ acc_t not_a_number() {
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabs(value); }
 __device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fmin(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fma(a, b, c); }
+// A product that the compiler does not fuse with an addition: one whose rounding error is taken apart.
+__device__ __forceinline__ acc_t rounded_product(acc_t a, acc_t b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __hiloint2double((n + 1023) << 20, 0); }
 __device__ __forceinline__ acc_t reciprocal(acc_t value) { return 1.0 / value; }
 
@@ -97,8 +99,8 @@ __device__ __forceinline__ log2_t log2_of(acc_t value) {
     series = fused(series, z, acc_t(0.96179669392597555));
     constexpr acc_t two_over_ln2 = 0x1.71547652b82fep+1;
     constexpr acc_t two_over_ln2_lo = 0x1.777d0ffda0d24p-55;
-    const acc_t tail = s * z * series;
-    const acc_t head = s * two_over_ln2;
+    const acc_t tail = rounded_product(s * z, series);
+    const acc_t head = rounded_product(s, two_over_ln2);
     const acc_t head_lo = fused(s, two_over_ln2, -head) + fused(s, two_over_ln2_lo, fused(s_lo, z, s_lo) * two_over_ln2);
     result.hi = head + tail;
     result.lo = ((head - result.hi) + tail) + head_lo;
@@ -128,7 +130,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e42fefa39efp-1;
     constexpr acc_t ln2_lo = 0x1.abc9e3b39803fp-56;
-    const acc_t u = f * ln2;
+    const acc_t u = rounded_product(f, ln2);
     const acc_t u_lo = fused(f, ln2, -u) + fused(f, ln2_lo, f_lo * ln2);
     acc_t series = acc_t(7.6471637318198164e-13);
     series = fused(series, u, acc_t(1.1470745597729725e-11));
@@ -144,7 +146,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     series = fused(series, u, acc_t(0.041666666666666664));
     series = fused(series, u, acc_t(0.16666666666666666));
     const acc_t half = acc_t(0.5) * u;
-    const acc_t square = half * u;
+    const acc_t square = rounded_product(half, u);
     const acc_t small = fused(series * u, u * u, fused(half, u, -square) + fused(u_lo, u, u_lo));
     const acc_t linear = acc_t(1) + u;
     const acc_t linear_lo = (acc_t(1) - linear) + u;
@@ -159,8 +161,8 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
 // 2^((q + q_lo) * log).
 __device__ __forceinline__ power_t exp2_of_product(const log2_t& log, acc_t q, acc_t q_lo = acc_t(0)) {
     const acc_t exponent = static_cast<acc_t>(log.exponent);
-    const acc_t a = q * exponent;
-    const acc_t b = q * log.hi;
+    const acc_t a = rounded_product(q, exponent);
+    const acc_t b = rounded_product(q, log.hi);
     const acc_t a_lo = fused(q, exponent, -a) + q_lo * exponent;
     const acc_t b_lo = fused(q, log.hi, -b) + fused(q, log.lo, q_lo * log.hi);
     return exp2_of(a, a_lo, b, b_lo);

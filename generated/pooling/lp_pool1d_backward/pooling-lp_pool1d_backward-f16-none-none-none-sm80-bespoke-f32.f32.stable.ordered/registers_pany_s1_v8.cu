@@ -38,6 +38,8 @@ __device__ __forceinline__ acc_t not_a_number() {
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
 __device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
+// A product that the compiler does not fuse with an addition: one whose rounding error is taken apart.
+__device__ __forceinline__ acc_t rounded_product(acc_t a, acc_t b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
 // To about an ulp, for values that are neither subnormal nor huge.
@@ -146,8 +148,8 @@ __device__ __forceinline__ log2_t log2_of(acc_t value) {
     series = fused(series, z, acc_t(0.96179669392597555));
     constexpr acc_t two_over_ln2 = 0x1.715476p+1f;
     constexpr acc_t two_over_ln2_lo = 0x1.4ae0cp-25f;
-    const acc_t tail = s * z * series;
-    const acc_t head = s * two_over_ln2;
+    const acc_t tail = rounded_product(s * z, series);
+    const acc_t head = rounded_product(s, two_over_ln2);
     const acc_t head_lo = fused(s, two_over_ln2, -head) + fused(s, two_over_ln2_lo, fused(s_lo, z, s_lo) * two_over_ln2);
     result.hi = head + tail;
     result.lo = ((head - result.hi) + tail) + head_lo;
@@ -177,7 +179,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e43p-1f;
     constexpr acc_t ln2_lo = -0x1.05c61p-29f;
-    const acc_t u = f * ln2;
+    const acc_t u = rounded_product(f, ln2);
     const acc_t u_lo = fused(f, ln2, -u) + fused(f, ln2_lo, f_lo * ln2);
     acc_t series = acc_t(2.4801587301587302e-05);
     series = fused(series, u, acc_t(0.00019841269841269841));
@@ -186,7 +188,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     series = fused(series, u, acc_t(0.041666666666666664));
     series = fused(series, u, acc_t(0.16666666666666666));
     const acc_t half = acc_t(0.5) * u;
-    const acc_t square = half * u;
+    const acc_t square = rounded_product(half, u);
     const acc_t small = fused(series * u, u * u, fused(half, u, -square) + fused(u_lo, u, u_lo));
     const acc_t linear = acc_t(1) + u;
     const acc_t linear_lo = (acc_t(1) - linear) + u;
@@ -201,8 +203,8 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
 // 2^((q + q_lo) * log).
 __device__ __forceinline__ power_t exp2_of_product(const log2_t& log, acc_t q, acc_t q_lo = acc_t(0)) {
     const acc_t exponent = static_cast<acc_t>(log.exponent);
-    const acc_t a = q * exponent;
-    const acc_t b = q * log.hi;
+    const acc_t a = rounded_product(q, exponent);
+    const acc_t b = rounded_product(q, log.hi);
     const acc_t a_lo = fused(q, exponent, -a) + q_lo * exponent;
     const acc_t b_lo = fused(q, log.hi, -b) + fused(q, log.lo, q_lo * log.hi);
     return exp2_of(a, a_lo, b, b_lo);
@@ -313,7 +315,7 @@ __device__ __forceinline__ float power_of_normal(float size, float q, float q_lo
     const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
     // The exponent's part of the product is kept exactly: only log's error is left.
     const float step = q * 0x1p-23f;
-    const float a = step * exponent;
+    const float a = rounded_product(step, exponent);
     const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
     const float rounded = fmaf(q, log, a) + kRound;
     const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
@@ -378,12 +380,12 @@ __device__ __forceinline__ float power_to_an_ulp(float size, const slope_t& q) {
     const float s_lo = fmaf(-s, f - (d - 2.0f), fmaf(-s, d, f)) * inverse;
     const float z = s * s;
     const float tail = s * z * fmaf(fmaf(fmaf(0.32059890f, z, 0.41219858f), z, 0.57707802f), z, 0.96179669f);
-    const float head = s * 0x1.715476p+1f;
+    const float head = rounded_product(s, 0x1.715476p+1f);
     const float rest = fmaf(s_lo, 0x1.715476p+1f, fmaf(s, 0x1.4ae0cp-25f, fmaf(s, 0x1.715476p+1f, -head))) + tail;
     const float step = q.hi * 0x1p-23f;
-    const float a = step * exponent;
+    const float a = rounded_product(step, exponent);
     const float a_lo = fmaf(q.lo * 0x1p-23f, exponent, fmaf(step, exponent, -a));
-    const float b = q.hi * head;
+    const float b = rounded_product(q.hi, head);
     const float b_lo = fmaf(q.hi, rest, fmaf(q.hi, head, -b));
     const float whole = (a + b) + b_lo;
     const float rounded = whole + kRound;
