@@ -17,7 +17,7 @@ from . import cases
 from .accuracy import Array
 from .backends import CudaBackend
 
-POOL = ((1, 3, 17, 2, 2, True), (2, 1, 1031, 7, 3, True))
+POOL = ((1, 3, 17, 2, 2, True), (2, 1, 1031, 7, 3, True), (2, 1, 163, 3, 9, True))
 NORM = (
     ((2, 4, 3), 2),
     ((2, 32, 8, 8), 8),
