@@ -221,4 +221,6 @@ def test_check_that_breaks_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> No
 def test_gpu_of_this_machine_is_fine() -> None:
     checks = by_name(diagnosis.diagnose())
     assert checks["running"].status is Status.OK
-    assert [check for check in checks.values() if check.status is Status.PROBLEM] == []
+    missing = {name for name, check in checks.items() if check.detail == "not installed"}
+    problems = {name for name, check in checks.items() if check.status is Status.PROBLEM}
+    assert problems <= missing, "packages may be missing here, the GPU must be fine"

@@ -98,14 +98,6 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     store_pack<elem_t, kVector>(address, values);
 }
 
-__device__ __forceinline__ void store_vector_once(elem_t* address, const vector_t& values) {
-    store_pack<elem_t, kVector>(address, values);
-}
-
-__device__ __forceinline__ vector_t load_vector_once(const elem_t* address) {
-    return load_pack<elem_t, kVector>(address);
-}
-
 
 // The values of a vector in acc_t.
 struct values_t {

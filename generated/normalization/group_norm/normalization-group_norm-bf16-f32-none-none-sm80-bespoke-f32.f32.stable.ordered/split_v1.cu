@@ -98,14 +98,6 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     store_pack<elem_t, kVector>(address, values);
 }
 
-__device__ __forceinline__ void store_vector_once(elem_t* address, const vector_t& values) {
-    store_pack<elem_t, kVector>(address, values);
-}
-
-__device__ __forceinline__ vector_t load_vector_once(const elem_t* address) {
-    return load_pack<elem_t, kVector>(address);
-}
-
 
 // The values of a vector in acc_t.
 struct values_t {
@@ -339,7 +331,7 @@ group_norm_bf16_f32_split_v1_stats(
 }
 
 // Every block merges the moments of its group's chunks in the same order, then normalises one chunk.  Blocks go through
-// the tensor backwards: what `stats` read last is what the cache still holds, and nothing else is to take its place.
+// the tensor backwards: what `stats` read last is what the cache still holds.
 extern "C" __global__ void __launch_bounds__(256, 2)
 group_norm_bf16_f32_split_v1_normalize(
     const elem_t* x,
@@ -394,14 +386,14 @@ group_norm_bf16_f32_split_v1_normalize(
             vector_t raw[kPacks];
 #pragma unroll
             for (int k = 0; k < kPacks; ++k)
-                if (first + k * span < stop) raw[k] = load_vector_once(x + base + first + k * span);
+                if (first + k * span < stop) raw[k] = load_pack<elem_t, kVector>(x + base + first + k * span);
 #pragma unroll
             for (int k = 0; k < kPacks; ++k) {
                 if (first + k * span < stop) {
                     normalize_pack(
                         raw[k], normalizer, gamma, beta, first_channel + walk.channel, spatial - walk.within
                     );
-                    store_vector_once(y + base + first + k * span, raw[k]);
+                    store_vector(y + base + first + k * span, raw[k]);
                 }
                 walk.advance(step_channels, step_elements, spatial);
             }

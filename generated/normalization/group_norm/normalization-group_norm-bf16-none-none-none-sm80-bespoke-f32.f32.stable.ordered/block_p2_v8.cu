@@ -100,20 +100,6 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     __stwb(reinterpret_cast<uint4*>(address), bits);
 }
 
-// For what is not used again: such data leave the cache first.
-__device__ __forceinline__ void store_vector_once(elem_t* address, const vector_t& values) {
-    uint4 bits;
-    memcpy(&bits, &values, sizeof(bits));
-    __stcs(reinterpret_cast<uint4*>(address), bits);
-}
-
-__device__ __forceinline__ vector_t load_vector_once(const elem_t* address) {
-    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(address));
-    vector_t vector;
-    memcpy(&vector, &bits, sizeof(vector));
-    return vector;
-}
-
 
 // The values of a vector in acc_t.
 struct values_t {

@@ -177,6 +177,11 @@ __device__ __forceinline__ void group_barrier() {
     __cluster_barrier_wait();
 }
 
+// Before the first access to another block's shared memory: a block that has not begun has none yet.
+__device__ __forceinline__ void wait_for_blocks() {
+    if (kCluster > 1) group_barrier();
+}
+
 // Sums over the group's blocks; every thread gets the same bits.  A `scratch` (kScratch) is free again for others
 // behind the next barrier of the group.
 __device__ __forceinline__ acc_t group_sum(acc_t value, acc_t* scratch) {
@@ -232,20 +237,6 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     uint4 bits;
     memcpy(&bits, &values, sizeof(bits));
     __stwb(reinterpret_cast<uint4*>(address), bits);
-}
-
-// For what is not used again: such data leave the cache first.
-__device__ __forceinline__ void store_vector_once(elem_t* address, const vector_t& values) {
-    uint4 bits;
-    memcpy(&bits, &values, sizeof(bits));
-    __stcs(reinterpret_cast<uint4*>(address), bits);
-}
-
-__device__ __forceinline__ vector_t load_vector_once(const elem_t* address) {
-    const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(address));
-    vector_t vector;
-    memcpy(&vector, &bits, sizeof(vector));
-    return vector;
 }
 
 
@@ -447,6 +438,7 @@ group_norm_f16_f32_stream_cluster8_p18_v8_normalize(
             if (first + k < count) copy_async(kept + (first + k) * 32, source + (first + k) * kStride);
         close_batch();
     }
+    wait_for_blocks();
     // Two barriers lie between uses of the same scratch.
     while (group < groups) {
         int ticket = 0;

@@ -98,14 +98,6 @@ __device__ __forceinline__ void store_vector(elem_t* address, const vector_t& va
     store_pack<elem_t, kVector>(address, values);
 }
 
-__device__ __forceinline__ void store_vector_once(elem_t* address, const vector_t& values) {
-    store_pack<elem_t, kVector>(address, values);
-}
-
-__device__ __forceinline__ vector_t load_vector_once(const elem_t* address) {
-    return load_pack<elem_t, kVector>(address);
-}
-
 
 // The values of a vector in acc_t.
 struct values_t {
@@ -295,7 +287,7 @@ group_norm_backward_f16_f32_three_stage_v1_affine(
 
 // Stage 3.
 // dx from group_sums [2][N*G]; `lanes` threads take a segment of a row.  Units go backwards through the tensor: what the
-// sums were taken of last is what the cache still holds, and nothing else is to take its place.
+// sums were taken of last is what the cache still holds.
 extern "C" __global__ void __launch_bounds__(256)
 group_norm_backward_f16_f32_three_stage_v1_gradient(
     const elem_t* dy,
@@ -335,14 +327,14 @@ group_norm_backward_f16_f32_three_stage_v1_gradient(
 #pragma unroll
             for (int k = 0; k < kPacks; ++k) {
                 if (first + k * span < end) {
-                    upstream[k] = load_vector_once(dy + row * spatial + first + k * span);
-                    value[k] = load_vector_once(x + row * spatial + first + k * span);
+                    upstream[k] = load_pack<elem_t, kVector>(dy + row * spatial + first + k * span);
+                    value[k] = load_pack<elem_t, kVector>(x + row * spatial + first + k * span);
                 }
             }
 #pragma unroll
             for (int k = 0; k < kPacks; ++k) {
                 if (first + k * span < end) {
-                    store_vector_once(dx + row * spatial + first + k * span, gradient(upstream[k], value[k], weight));
+                    store_vector(dx + row * spatial + first + k * span, gradient(upstream[k], value[k], weight));
                 }
             }
         }
