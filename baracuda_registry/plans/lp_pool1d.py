@@ -131,6 +131,7 @@ def lp_pool_facts(desc: LpPool1dDescriptor) -> dict[str, Fact]:
         "batch": desc.batch,
         "channels": desc.channels,
         "rows": desc.rows,
+        "total": desc.rows * desc.l_in,
         "l_in": desc.l_in,
         "l_out": desc.output_length,
         "window": desc.window,
@@ -164,6 +165,7 @@ def scalars(desc: LpPool1dDescriptor) -> dict[str, int | float]:
     power = received_power(desc)
     return {
         "rows": desc.rows,
+        "total": desc.rows * desc.l_in,
         "l_in": desc.l_in,
         "l_out": desc.output_length,
         "window": desc.window,

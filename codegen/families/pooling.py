@@ -143,8 +143,21 @@ def _sliding_tuning(element: ElementKind, power: int) -> dict[str, int]:
 
 def _tile_ranks(chunk: int, field: str, rank: int) -> tuple[RankRule, ...]:
     """Long chunks pay for sums of about two of them."""
-    enough = {25: 48, 9: 9, 1: 1}[chunk]
+    enough = {25: 48, 9: 9 if field == "window" else 24, 1: 1}[chunk]
     return (RankRule((Constraint(field, "lt", enough),), rank + 20),)
+
+
+def _gather_ranks(penalty: int, *, backward: bool) -> tuple[RankRule, ...]:
+    """A thread an output is the fastest where windows share little, and where there is next to nothing to do.
+
+    Backward the rows must be short too: tiles pay for what lies past the ends of theirs.
+    """
+    pairs = Constraint("l_in", "le", 256) if backward else Constraint("window", "le", 16)
+    return (
+        RankRule((Constraint("total", "le", 8192), Constraint("window", "le", 128)), 8 + penalty),
+        RankRule((Constraint("overlap", "le", 1), Constraint("window", "le", 128)), 18 + penalty),
+        RankRule((Constraint("overlap", "le", 2), pairs), 18 + penalty),
+    )
 
 
 def _divisor(name: str) -> tuple[Parameter, Parameter]:
@@ -309,6 +322,7 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                 summary="a thread an output walks its window in memory; any window, stride and alignment",
                 kernels=(Kernel("pool", (*_FORWARD, *_EXTENTS, *_divisor("outputs"), *_LONG), _THREADS),),
                 rank=40 + penalty,
+                rank_rules=_gather_ranks(penalty, backward=False),
                 tuning={"power": power},
                 constraints=_power_constraints(power),
                 alignment=1,
@@ -365,6 +379,9 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                     ),
                 ),
                 rank=12 + penalty,
+                rank_rules=(
+                    RankRule((Constraint("p", "eq", 1), Constraint("stride", "ge", 7)), 9 + penalty),
+                ),
                 tuning={"power": power, "fast": 1, "pack": wide, "reach": 2 + (wide - 1) // _SPARSE_STRIDE},
                 constraints=(
                     *_fast_factor_constraints(element, power),
@@ -437,6 +454,7 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                     ),
                 ),
                 rank=40 + penalty,
+                rank_rules=_gather_ranks(penalty, backward=True),
                 tuning={"power": power, "fast": 0},
                 constraints=_power_constraints(power),
                 alignment=1,
