@@ -80,7 +80,8 @@ async function show(variant) {
   if (variant.source >= 0) {
     try {
       sources = sources || await unpack("sources");
-      holder.replaceChildren(el("pre", { tabindex: 0, "aria-label": "CUDA source" }, highlighted(sources[variant.source])));
+      const text = sources.texts[variant.source].map((line) => sources.lines[line]).join("\n");
+      holder.replaceChildren(el("pre", { tabindex: 0, "aria-label": "CUDA source" }, highlighted(text)));
     } catch (error) {
       holder.replaceChildren(el("p", { class: "warn" }, `The source cannot be unpacked: ${error.message}`));
     }

@@ -24,7 +24,7 @@ def assemble(catalog: dict[str, Any], sources: list[str]) -> str:
             (folder / name).read_text(encoding="utf-8") for name in ("inflate.js", "charts.js", "page.js")
         ),
         "@CATALOG@": _packed(catalog),
-        "@SOURCES@": _packed(sources),
+        "@SOURCES@": _packed(_by_line(sources)),
     }
     for mark, text in parts.items():
         before, sign, after = page.partition(mark)
@@ -32,6 +32,13 @@ def assemble(catalog: dict[str, Any], sources: list[str]) -> str:
             raise AssertionError(f"page.html has no {mark}")
         page = before + text + after
     return page
+
+
+def _by_line(texts: list[str]) -> dict[str, Any]:
+    """Texts as numbers of lines of one table: generated sources share most of theirs, too far apart for a compressor."""
+    table: dict[str, int] = {}
+    numbered = [[table.setdefault(line, len(table)) for line in text.split("\n")] for text in texts]
+    return {"lines": list(table), "texts": numbered}
 
 
 def _packed(value: Any) -> str:

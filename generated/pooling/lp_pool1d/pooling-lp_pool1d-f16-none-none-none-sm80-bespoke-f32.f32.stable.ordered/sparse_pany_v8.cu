@@ -760,7 +760,7 @@ lp_pool1d_f16_sparse_pany_v8_pool(
     round_run(result, output);
     elem_t* const target = y + (row * l_out + first);
     store_run<kOutputs>(target, output, -first, l_out - first);
-    if (kAlwaysInRange || !lost) return;
+    if (!lost) return;
     // Extreme magnitudes again, window by window.
     for (int i = first < 0 ? -first : 0; i < kOutputs && i < l_out - first; ++i) {
         const int inside = l_in - start - i * kStride;

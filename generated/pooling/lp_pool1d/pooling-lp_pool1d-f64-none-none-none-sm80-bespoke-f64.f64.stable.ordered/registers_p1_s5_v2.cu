@@ -684,10 +684,4 @@ lp_pool1d_f64_registers_p1_s5_v2_pool(
     round_run(result, output);
     elem_t* const target = y + (row * l_out + first);
     store_run<kOutputs>(target, output, -first, l_out - first);
-    if (kAlwaysInRange || !lost) return;
-    // Extreme magnitudes again, window by window.
-    for (int i = first < 0 ? -first : 0; i < kOutputs && i < l_out - first; ++i) {
-        const int inside = l_in - start - i * kStride;
-        from_acc(scaled_norm(x + flat + i * kStride, inside < window ? inside : window, p), target[i]);
-    }
 }
