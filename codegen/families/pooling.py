@@ -335,7 +335,7 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
     designs: list[Design] = []
     wide = 16 // element.itemsize
     double = element is ElementKind.F64
-    blocks = 2 if double else 3
+    blocks = 1 if double else 3
     for name, power in _POWERS.items():
         penalty = 0 if power else 5
         designs += [

@@ -469,7 +469,7 @@ __device__ __forceinline__ acc_t range_sum(const acc_t* prefix, const acc_t* suf
 // dx_l = sgn(x_l) |x_l|^(p-1) * sum over the windows o that hold l of dy_o * y_o^(1-p): a block computes the coefficient of
 // every window that reaches into a tile of inputs once, in shared memory, and sums ranges of them from the sums of chunks.
 // A block serves one tile of a row, or several short rows, each by `lanes` threads.
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, 1)
 lp_pool1d_backward_f64_tile9_p2_v1_gradient(
     const elem_t* __restrict__ x,
     const elem_t* __restrict__ y,
