@@ -49,10 +49,12 @@ _HOMES: dict[str, str] = {
     for name in names.split()
 }
 
-__all__ = [*sorted(_HOMES), "__version__"]
+__all__ = [*sorted(_HOMES), "__version__", "functional"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "functional":
+        return importlib.import_module(".functional", __name__)
     try:
         home = _HOMES[name]
     except KeyError:
@@ -63,4 +65,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *__all__})
