@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ..elements import ElementKind
 from ..errors import BaracudaError, InvalidProblem, Unsupported
 from ..plans.base import forget_with_plans
-from .libraries import Library, library_of
+from .libraries import Library
 
 MOST_PROBLEMS = 1024
 """Problems that a function remembers, the least recently used forgotten first."""
@@ -28,17 +28,15 @@ class Prepared(NamedTuple):
     Attributes:
         plan: the plan.
         run: its `run`.
-        workspace: bytes of workspace.
-        dtypes: dtypes of results, in the library's own terms; what they are for is the function's business.
-        bytes_dtype: the library's u8.
+        space: template of its workspace, None without.
+        templates: of results, in the function's order.
         views: whether plans take views of the library's arrays instead of these.
     """
 
     plan: Any
     run: Callable[[Any, Any, Any], None]
-    workspace: int
-    dtypes: tuple[Any, ...]
-    bytes_dtype: Any
+    space: Any
+    templates: tuple[Any, ...]
     views: bool
 
 
@@ -56,21 +54,34 @@ def prepare(
     place: Any,
     plan_type: Any,
     descriptor: Callable[[], Any],
-    dtypes: tuple[ElementKind, ...] = (),
+    results: Callable[[Any], Sequence[tuple[Sequence[int], ElementKind]]],
 ) -> Prepared:
     """Select the plan of a descriptor on the device of a place.
 
+    Args:
+        function: name of the function, for messages.
+        names: the function's arguments by the plan's fields.
+        library: whose arrays it will take.
+        place: where they are.
+        plan_type: the plan.
+        descriptor: makes the problem.
+        results: shape and element of each result, from the problem.
+
     Raises:
-        BaracudaError: whatever is wrong, in the function's terms (`names` maps the plan's to its).
+        BaracudaError: whatever is wrong, in the function's terms.
     """
     try:
         plan = plan_type.select(None, descriptor(), device=library.device(place))
     except BaracudaError as error:
         rename(error, plan_type.__name__, function, names)
         raise
-    own = tuple(library.dtype(element) for element in dtypes)
-    views = library.tracks and plan.device.is_host
-    return Prepared(plan, plan.run, plan.workspace_size, own, library.dtype(ElementKind.U8), views)
+
+    def template(shape: Sequence[int], element: ElementKind) -> Any:
+        return library.template(shape, library.dtype(element), place)
+
+    space = template((plan.workspace_size,), ElementKind.U8) if plan.workspace_size else None
+    templates = tuple(template(*result) for result in results(plan.descriptor))
+    return Prepared(plan, plan.run, space, templates, library.tracks and plan.device.is_host)
 
 
 def element_of(function: str, name: str, dtype: Any) -> ElementKind:
@@ -87,13 +98,10 @@ def element_of(function: str, name: str, dtype: Any) -> ElementKind:
         ) from None
 
 
-def launch(
-    function: str, names: Mapping[str, str], library: Library, place: Any, ready: Prepared, args: Any
-) -> None:
+def launch(function: str, names: Mapping[str, str], library: Library, ready: Prepared, args: Any) -> None:
     """Run a prepared problem on the caller's current stream, with workspace from the library's own allocator."""
-    space = library.new((ready.workspace,), ready.bytes_dtype, place) if ready.workspace else None
     try:
-        ready.run(None, space, args)
+        ready.run(None, None if ready.space is None else library.like(ready.space), args)
     except BaracudaError as error:
         rename(error, type(ready.plan).__name__, function, names)
         raise
@@ -109,34 +117,25 @@ def rename(error: BaracudaError, plan: str, function: str, names: Mapping[str, s
     error.args = (f"{function}: {rest}",)
 
 
-def known_library(function: str, array: Any, name: str = "x") -> Library | None:
-    """`library_of`, in the function's words.
-
-    Raises:
-        InvalidProblem: the argument is no array.
-    """
-    try:
-        return library_of(array)
-    except InvalidProblem as error:
-        raise InvalidProblem(f"{function}: {name}: {error}") from None
-
-
 def refuse_gradients(function: str, **arguments: Any) -> None:
     """Raise for a tensor that asks for a gradient, which these functions do not record.
 
     Raises:
         InvalidProblem: naming the argument.
     """
-    import torch
-
-    if not torch.is_grad_enabled():
-        return
     for name, value in arguments.items():
         if getattr(value, "requires_grad", False):
             raise InvalidProblem(
                 f"{function}: {name} requires grad, and this function records none; use baracuda_registry.torch,"
                 " torch.no_grad(), or .detach()"
             )
+
+
+def bundle(kind: Any, **fields: Any) -> Any:
+    """An argument bundle; the `__init__` of a frozen dataclass calls a function for each field, which costs three times this."""
+    made = object.__new__(kind)
+    made.__dict__.update(fields)
+    return made
 
 
 def contiguous(library: Library, *arrays: Any) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..elements import ElementKind
 from ..errors import InvalidProblem
 from ..plans.group_norm import GroupNormArgs, GroupNormDescriptor, GroupNormPlan
 from ..plans.group_norm_backward import (
@@ -25,16 +26,16 @@ from ..plans.instance_norm_backward import (
 )
 from .calls import (
     Prepared,
+    bundle,
     contiguous,
     element_of,
-    known_library,
     launch,
     prepare,
     refuse_gradients,
     remembered,
     same_memory,
 )
-from .libraries import Library, through
+from .libraries import Library, library_of, through
 
 _NAMES = {
     "gamma": "weight",
@@ -78,10 +79,12 @@ def group_norm(
 
     Source: `torch.nn.functional.group_norm`; `GroupNormPlan` says what is computed and how accurately.
     """
-    library = known_library("group_norm", x)
+    library = library_of(x, "group_norm")
     if library is None:
         return through(group_norm, x, num_groups, weight, bias, eps, out=out, copy=copy)
-    return _forward("group_norm", library, x, num_groups, weight, bias, eps, out, copy)[0]
+    if library.records():
+        refuse_gradients("group_norm", x=x, weight=weight, bias=bias)
+    return normalise("group_norm", library, x, num_groups, weight, bias, eps, out, copy)[0]
 
 
 def group_norm_with_stats(
@@ -102,11 +105,13 @@ def group_norm_with_stats(
 
     Source: `torch.native_group_norm`.
     """
-    library = known_library("group_norm_with_stats", x)
+    library = library_of(x, "group_norm_with_stats")
     if library is None:
         options = {"out": out, "copy": copy}
         return through(group_norm_with_stats, x, num_groups, weight, bias, eps, **options)  # type: ignore[no-any-return]
-    y, mean, rstd = _forward("group_norm_with_stats", library, x, num_groups, weight, bias, eps, out, copy)
+    if library.records():
+        refuse_gradients("group_norm_with_stats", x=x, weight=weight, bias=bias)
+    y, mean, rstd = normalise("group_norm_with_stats", library, x, num_groups, weight, bias, eps, out, copy)
     shape = (x.shape[0], num_groups)
     return y, mean.reshape(shape), rstd.reshape(shape)
 
@@ -144,12 +149,14 @@ def group_norm_backward(
 
     Source: `torch.ops.aten.native_group_norm_backward`; `GroupNormBackwardPlan` says what is computed.
     """
-    library = known_library("group_norm_backward", x)
+    library = library_of(x, "group_norm_backward")
     if library is None:
         arguments = (x, mean, rstd, num_groups, weight, output_mask)
         return through(group_norm_backward, dy, *arguments, out=out, copy=copy)  # type: ignore[no-any-return]
+    if library.records():
+        refuse_gradients("group_norm_backward", dy=dy, x=x, weight=weight)
     function = "group_norm_backward"
-    return _backward(function, library, dy, x, mean, rstd, num_groups, weight, output_mask, out, copy)
+    return gradients(function, library, dy, x, mean, rstd, num_groups, weight, output_mask, out, copy)
 
 
 def instance_norm(
@@ -165,10 +172,12 @@ def instance_norm(
 
     Source: `torch.nn.functional.instance_norm` with use_input_stats=True.
     """
-    library = known_library("instance_norm", x)
+    library = library_of(x, "instance_norm")
     if library is None:
         return through(instance_norm, x, weight, bias, eps, out=out, copy=copy)
-    return _forward("instance_norm", library, x, None, weight, bias, eps, out, copy)[0]
+    if library.records():
+        refuse_gradients("instance_norm", x=x, weight=weight, bias=bias)
+    return normalise("instance_norm", library, x, None, weight, bias, eps, out, copy)[0]
 
 
 def instance_norm_with_stats(
@@ -181,11 +190,13 @@ def instance_norm_with_stats(
     copy: bool = False,
 ) -> tuple[Any, Any, Any]:
     """`instance_norm`, with the statistics that `instance_norm_backward` takes, acc(T) [N, C]."""
-    library = known_library("instance_norm_with_stats", x)
+    library = library_of(x, "instance_norm_with_stats")
     if library is None:
         options = {"out": out, "copy": copy}
         return through(instance_norm_with_stats, x, weight, bias, eps, **options)  # type: ignore[no-any-return]
-    y, mean, rstd = _forward("instance_norm_with_stats", library, x, None, weight, bias, eps, out, copy)
+    if library.records():
+        refuse_gradients("instance_norm_with_stats", x=x, weight=weight, bias=bias)
+    y, mean, rstd = normalise("instance_norm_with_stats", library, x, None, weight, bias, eps, out, copy)
     shape = tuple(x.shape[:2])
     return y, mean.reshape(shape), rstd.reshape(shape)
 
@@ -202,12 +213,14 @@ def instance_norm_backward(
     copy: bool = False,
 ) -> tuple[Any, Any, Any]:
     """Gradients of `instance_norm`: `group_norm_backward` with one channel a group."""
-    library = known_library("instance_norm_backward", x)
+    library = library_of(x, "instance_norm_backward")
     if library is None:
         arguments = (x, mean, rstd, weight, output_mask)
         return through(instance_norm_backward, dy, *arguments, out=out, copy=copy)  # type: ignore[no-any-return]
+    if library.records():
+        refuse_gradients("instance_norm_backward", dy=dy, x=x, weight=weight)
     function = "instance_norm_backward"
-    return _backward(function, library, dy, x, mean, rstd, None, weight, output_mask, out, copy)
+    return gradients(function, library, dy, x, mean, rstd, None, weight, output_mask, out, copy)
 
 
 _FORWARD = {
@@ -224,20 +237,24 @@ _BACKWARD = {
 @remembered
 def _prepare_forward(
     function: str, library: Library, place: Any, shape: Any, dtype: Any, groups: Any, eps: Any, affine: bool
-) -> tuple[Prepared, int, Any]:
-    """The problem, the number of statistics, and the arguments' type."""
+) -> tuple[Prepared, bool, Any]:
+    """The problem, whether it is empty, and the arguments' type."""
     element = element_of(function, "x", dtype)
     plan, descriptor, arguments = _FORWARD[groups is None]
     problem = {"input_shape": shape, "eps": eps, "has_affine": affine, "element": element}
     if groups is not None:
         problem["num_groups"] = groups
-    ready = prepare(
-        function, _NAMES, library, place, plan, lambda: descriptor(**problem), (element, element.accumulator)
-    )
-    return ready, shape[0] * ready.plan.descriptor.num_groups, arguments
+    ready = prepare(function, _NAMES, library, place, plan, lambda: descriptor(**problem), _results)
+    return ready, 0 in shape, arguments
 
 
-def _forward(
+def _results(desc: Any) -> tuple[tuple[Any, ElementKind], ...]:
+    """The tensor, a statistic, a vector of channels."""
+    shape, element = desc.input_shape, desc.element
+    return (shape, element), ((shape[0] * desc.num_groups,), element.accumulator), (shape[1:2], element)
+
+
+def normalise(
     function: str,
     library: Library,
     x: Any,
@@ -245,26 +262,25 @@ def _forward(
     weight: Any,
     bias: Any,
     eps: float,
-    out: Any,
-    copy: bool,
+    out: Any = None,
+    copy: bool = False,
 ) -> tuple[Any, Any, Any]:
-    if library.tracks:
-        refuse_gradients(function, x=x, weight=weight, bias=bias)
+    """y and flat mean and rstd, for a function of this name; `groups` None means one a channel."""
     if copy:
         x, weight, bias = contiguous(library, x, weight, bias)
     place, shape, dtype = library.place(x), x.shape, x.dtype
     affine = weight is not None or bias is not None
-    key = (function, library, place, shape, dtype, groups, eps, affine)
-    ready, count, arguments = _prepare_forward(*key)
+    ready, empty, arguments = _prepare_forward(function, library, place, shape, dtype, groups, eps, affine)
     if affine and (weight is None or bias is None):
         weight = library.full(shape[1:2], 1, dtype, place) if weight is None else weight
         bias = library.full(shape[1:2], 0, dtype, place) if bias is None else bias
-    tensor_dtype, stats_dtype = ready.dtypes
-    y = library.new(shape, tensor_dtype, place) if out is None else out
-    mean, rstd = library.new((count,), stats_dtype, place), library.new((count,), stats_dtype, place)
+    tensor, statistic, _ = ready.templates
+    y = library.like(tensor) if out is None else out
+    mean, rstd = library.like(statistic), library.like(statistic)
     if ready.views:
         read = library.read
-        args = arguments(
+        args = bundle(
+            arguments,
             x=read("x", x),
             y=read("out", y),
             saved_mean=read("mean", mean),
@@ -273,10 +289,11 @@ def _forward(
             beta=read("bias", bias),
         )
     else:
-        args = arguments(x=x, y=y, saved_mean=mean, saved_rstd=rstd, gamma=weight, beta=bias)
-    launch(function, _NAMES, library, place, ready, args)
-    if 0 in shape:
-        mean, rstd = (library.full((count,), math.nan, stats_dtype, place) for _ in range(2))
+        args = bundle(arguments, x=x, y=y, saved_mean=mean, saved_rstd=rstd, gamma=weight, beta=bias)
+    launch(function, _NAMES, library, ready, args)
+    if empty:
+        mean[...] = math.nan
+        rstd[...] = math.nan
     return y, mean, rstd
 
 
@@ -293,13 +310,11 @@ def _prepare_backward(
     problem = {"input_shape": shape, "has_affine": affine, "element": element, "outputs": outputs}
     if groups is not None:
         problem["num_groups"] = groups
-    ready = prepare(
-        function, _NAMES, library, place, plan, lambda: descriptor(**problem), (element, element.accumulator)
-    )
+    ready = prepare(function, _NAMES, library, place, plan, lambda: descriptor(**problem), _results)
     return ready, shape[0] * ready.plan.descriptor.num_groups, arguments
 
 
-def _backward(
+def gradients(
     function: str,
     library: Library,
     dy: Any,
@@ -309,36 +324,37 @@ def _backward(
     groups: int | None,
     weight: Any,
     mask: tuple[bool, bool, bool] | None,
-    out: Any,
-    copy: bool,
+    out: Any = None,
+    copy: bool = False,
 ) -> tuple[Any, Any, Any]:
-    if library.tracks:
-        refuse_gradients(function, dy=dy, x=x, weight=weight)
+    """dx, dweight and dbias, None where not wanted, for a function of this name."""
     if copy:
         dy, x, mean, rstd, weight = contiguous(library, dy, x, mean, rstd, weight)
     given = weight is not None
     wanted = (True, given, given) if mask is None else tuple(mask)
     place, shape, dtype = library.place(x), x.shape, x.dtype
     affine = given or wanted[1] or wanted[2]
-    key = (function, library, place, shape, dtype, groups, affine, wanted)
-    ready, count, arguments = _prepare_backward(*key)
+    ready, count, arguments = _prepare_backward(
+        function, library, place, shape, dtype, groups, affine, wanted
+    )
     if out is not None and not wanted[0]:
         raise InvalidProblem(f"{function}: out is given, want None (output_mask leaves dx out)")
     if affine and weight is None:
         weight = library.full(shape[1:2], 1, dtype, place)
-    (tensor_dtype, _), channels = ready.dtypes, shape[1:2]
+    tensor, _, vector = ready.templates
     dx = dgamma = dbeta = None
     if wanted[0]:
-        dx = library.new(shape, tensor_dtype, place) if out is None else out
+        dx = library.like(tensor) if out is None else out
     if wanted[1]:
-        dgamma = library.new(channels, tensor_dtype, place)
+        dgamma = library.like(vector)
     if wanted[2]:
-        dbeta = library.new(channels, tensor_dtype, place)
+        dbeta = library.like(vector)
     mean = same_memory(function, library, "mean", mean, (count,))
     rstd = same_memory(function, library, "rstd", rstd, (count,))
     if ready.views:
         read = library.read
-        args = arguments(
+        args = bundle(
+            arguments,
             dy=read("dy", dy),
             x=read("x", x),
             saved_mean=read("mean", mean),
@@ -349,8 +365,16 @@ def _backward(
             dbeta=read("dbias", dbeta),
         )
     else:
-        args = arguments(
-            dy=dy, x=x, saved_mean=mean, saved_rstd=rstd, dx=dx, gamma=weight, dgamma=dgamma, dbeta=dbeta
+        args = bundle(
+            arguments,
+            dy=dy,
+            x=x,
+            saved_mean=mean,
+            saved_rstd=rstd,
+            dx=dx,
+            gamma=weight,
+            dgamma=dgamma,
+            dbeta=dbeta,
         )
-    launch(function, _NAMES, library, place, ready, args)
+    launch(function, _NAMES, library, ready, args)
     return dx, dgamma, dbeta

@@ -33,16 +33,16 @@ from ..plans.quantize_per_group_backward import (
 )
 from .calls import (
     Prepared,
+    bundle,
     contiguous,
     element_of,
-    known_library,
     launch,
     prepare,
     refuse_gradients,
     remembered,
     same_memory,
 )
-from .libraries import Library, through
+from .libraries import Library, library_of, through
 
 Shape = tuple[int, ...]
 
@@ -81,11 +81,11 @@ def quantize_per_group(
     Source: `QuantizePerGroupPlan`, which says what is computed to the bit.
     """
     function = "quantize_per_group"
-    library = known_library(function, x)
+    library = library_of(x, function)
     if library is None:
         options = {"dtype": dtype, "q_min": q_min, "q_max": q_max, "out": out, "copy": copy}
         return through(quantize_per_group, x, scale, zero_point, group_size, **options)
-    if library.tracks:
+    if library.records():
         refuse_gradients(function, x=x, scale=scale)
     if copy:
         x, scale, zero_point = contiguous(library, x, scale, zero_point)
@@ -95,7 +95,7 @@ def quantize_per_group(
     )
     if zero_point is None:
         zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
-    result = library.new(x.shape, ready.dtypes[1], place) if out is None else out
+    result = library.like(ready.templates[0]) if out is None else out
     arrays = (
         ("x", x, full),
         ("scale", scale, groups),
@@ -103,8 +103,8 @@ def quantize_per_group(
         ("out", result, full),
     )
     x, scale, zero_point, codes = _matrices(function, library, ready.views, arrays)
-    args = QuantizePerGroupArgs(input=x, scale=scale, zero_point=zero_point, output=codes)
-    launch(function, _NAMES[function], library, place, ready, args)
+    args = bundle(QuantizePerGroupArgs, input=x, scale=scale, zero_point=zero_point, output=codes)
+    launch(function, _NAMES[function], library, ready, args)
     return result
 
 
@@ -144,11 +144,11 @@ def quantize_per_group_backward(
     Source: `QuantizePerGroupBackwardPlan`.
     """
     function = "quantize_per_group_backward"
-    library = known_library(function, x)
+    library = library_of(x, function)
     if library is None:
         options = {"dtype": dtype, "q_min": q_min, "q_max": q_max, "out": out, "copy": copy}
         return through(quantize_per_group_backward, dy, x, scale, zero_point, group_size, **options)
-    if library.tracks:
+    if library.records():
         refuse_gradients(function, dy=dy, x=x, scale=scale)
     if copy:
         dy, x, scale, zero_point = contiguous(library, dy, x, scale, zero_point)
@@ -158,7 +158,7 @@ def quantize_per_group_backward(
     )
     if zero_point is None:
         zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
-    result = library.new(x.shape, ready.dtypes[0], place) if out is None else out
+    result = library.like(ready.templates[0]) if out is None else out
     arrays = (
         ("x", x, full),
         ("scale", scale, groups),
@@ -167,8 +167,10 @@ def quantize_per_group_backward(
         ("out", result, full),
     )
     x, scale, zero_point, dy, dx = _matrices(function, library, ready.views, arrays)
-    args = QuantizePerGroupBackwardArgs(input=x, scale=scale, zero_point=zero_point, d_output=dy, d_input=dx)
-    launch(function, _NAMES[function], library, place, ready, args)
+    args = bundle(
+        QuantizePerGroupBackwardArgs, input=x, scale=scale, zero_point=zero_point, d_output=dy, d_input=dx
+    )
+    launch(function, _NAMES[function], library, ready, args)
     return result
 
 
@@ -200,10 +202,10 @@ def dequantize_per_group(
     Source: `DequantizePerGroupPlan`.
     """
     function = "dequantize_per_group"
-    library = known_library(function, codes, "codes")
+    library = library_of(codes, function, "codes")
     if library is None:
         return through(dequantize_per_group, codes, scale, zero_point, group_size, out=out, copy=copy)
-    if library.tracks:
+    if library.records():
         refuse_gradients(function, scale=scale)
     if copy:
         codes, scale, zero_point = contiguous(library, codes, scale, zero_point)
@@ -214,7 +216,7 @@ def dequantize_per_group(
     )
     if zero_point is None:
         zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
-    result = library.new(codes.shape, ready.dtypes[0], place) if out is None else out
+    result = library.like(ready.templates[0]) if out is None else out
     arrays = (
         ("codes", codes, full),
         ("scale", scale, groups),
@@ -222,8 +224,8 @@ def dequantize_per_group(
         ("out", result, full),
     )
     codes, scale, zero_point, values = _matrices(function, library, ready.views, arrays)
-    args = DequantizePerGroupArgs(input=codes, scale=scale, zero_point=zero_point, output=values)
-    launch(function, _NAMES[function], library, place, ready, args)
+    args = bundle(DequantizePerGroupArgs, input=codes, scale=scale, zero_point=zero_point, output=values)
+    launch(function, _NAMES[function], library, ready, args)
     return result
 
 
@@ -255,11 +257,11 @@ def dequantize_per_group_backward(
     Source: `DequantizePerGroupBackwardPlan`.
     """
     function = "dequantize_per_group_backward"
-    library = known_library(function, dy, "dy")
+    library = library_of(dy, function, "dy")
     if library is None:
         options = {"dtype": dtype, "out": out, "copy": copy}
         return through(dequantize_per_group_backward, dy, scale, group_size, **options)
-    if library.tracks:
+    if library.records():
         refuse_gradients(function, dy=dy, scale=scale)
     if copy:
         dy, scale = contiguous(library, dy, scale)
@@ -267,11 +269,11 @@ def dequantize_per_group_backward(
     ready, full, groups = _prepare(
         function, library, place, dy.shape, dy.dtype, group_size, dtype, None, None
     )
-    result = library.new(dy.shape, ready.dtypes[0], place) if out is None else out
+    result = library.like(ready.templates[0]) if out is None else out
     arrays = (("dy", dy, full), ("scale", scale, groups), ("out", result, full))
     dy, scale, gradient = _matrices(function, library, ready.views, arrays)
-    args = DequantizePerGroupBackwardArgs(d_output=dy, scale=scale, d_input=gradient)
-    launch(function, _NAMES[function], library, place, ready, args)
+    args = bundle(DequantizePerGroupBackwardArgs, d_output=dy, scale=scale, d_input=gradient)
+    launch(function, _NAMES[function], library, ready, args)
     return result
 
 
@@ -345,7 +347,10 @@ def _prepare(
         low, high = CODES.get(kind, (0, 0))
         problem["q_min"] = low if q_min is None else q_min
         problem["q_max"] = high if q_max is None else q_max
-    ready = prepare(function, names, library, place, plan, lambda: descriptor(**problem), (element, kind))
+    result = kind if function == "quantize_per_group" else element
+    ready = prepare(
+        function, names, library, place, plan, lambda: descriptor(**problem), lambda _: ((shape, result),)
+    )
     full = (problem["outer_size"], problem["axis_size"])
     return ready, full, (full[0], ready.plan.descriptor.num_groups)
 

@@ -9,16 +9,16 @@ from ..plans.lp_pool1d import LpPool1dDescriptor, LpPool1dFwArgs, LpPool1dPlan
 from ..plans.lp_pool1d_backward import LpPool1dBackwardPlan, LpPool1dBwArgs
 from .calls import (
     Prepared,
+    bundle,
     contiguous,
     element_of,
-    known_library,
     launch,
     prepare,
     refuse_gradients,
     remembered,
     same_memory,
 )
-from .libraries import Library, through
+from .libraries import Library, library_of, through
 
 _FORWARD_NAMES = {
     "y": "out",
@@ -66,10 +66,10 @@ def lp_pool1d(
     Source: `torch.nn.functional.lp_pool1d`; `LpPool1dPlan` says what is computed and how accurately.
     """
     function = "lp_pool1d"
-    library = known_library(function, x)
+    library = library_of(x, function)
     if library is None:
         return through(lp_pool1d, x, norm_type, kernel_size, stride, ceil_mode, out=out, copy=copy)
-    if library.tracks:
+    if library.records():
         refuse_gradients(function, x=x)
     if copy:
         (x,) = contiguous(library, x)
@@ -77,14 +77,14 @@ def lp_pool1d(
     ready, inputs, outputs = _prepare(
         function, library, place, x.shape, x.dtype, norm_type, kernel_size, stride, ceil_mode
     )
-    result = library.new((*x.shape[:-1], outputs[2]), ready.dtypes[0], place) if out is None else out
+    result = library.like(ready.templates[0]) if out is None else out
     x, y = (
         same_memory(function, library, name, value, shape)
         for name, value, shape in (("x", x, inputs), ("out", result, outputs))
     )
     if ready.views:
         x, y = library.read("x", x), library.read("out", y)
-    launch(function, _FORWARD_NAMES, library, place, ready, LpPool1dFwArgs(x=x, y=y))
+    launch(function, _FORWARD_NAMES, library, ready, bundle(LpPool1dFwArgs, x=x, y=y))
     return result
 
 
@@ -122,11 +122,11 @@ def lp_pool1d_backward(
     Source: `LpPool1dBackwardPlan`, which says what is computed.
     """
     function = "lp_pool1d_backward"
-    library = known_library(function, x)
+    library = library_of(x, function)
     if library is None:
         options = (norm_type, kernel_size, stride, ceil_mode)
         return through(lp_pool1d_backward, dy, x, y, *options, out=out, copy=copy)
-    if library.tracks:
+    if library.records():
         refuse_gradients(function, dy=dy, x=x, y=y)
     if copy:
         dy, x, y = contiguous(library, dy, x, y)
@@ -134,13 +134,13 @@ def lp_pool1d_backward(
     ready, inputs, outputs = _prepare(
         function, library, place, x.shape, x.dtype, norm_type, kernel_size, stride, ceil_mode
     )
-    result = library.new(x.shape, ready.dtypes[0], place) if out is None else out
+    result = library.like(ready.templates[0]) if out is None else out
     arrays = (("dy", dy, outputs), ("x", x, inputs), ("y", y, outputs), ("out", result, inputs))
     dy, x, y, dx = (same_memory(function, library, *array) for array in arrays)
     if ready.views:
         read = library.read
         dy, x, y, dx = read("dy", dy), read("x", x), read("y", y), read("out", dx)
-    launch(function, _BACKWARD_NAMES, library, place, ready, LpPool1dBwArgs(x=x, y=y, dy=dy, dx=dx))
+    launch(function, _BACKWARD_NAMES, library, ready, bundle(LpPool1dBwArgs, x=x, y=y, dy=dy, dx=dx))
     return result
 
 
@@ -182,6 +182,6 @@ def _prepare(
         place,
         LpPool1dPlan if forward else LpPool1dBackwardPlan,
         descriptor,
-        (element,),
+        lambda desc: (((*shape[:-1], desc.output_length) if forward else shape, element),),
     )
     return ready, (batch, channels, l_in), (batch, channels, ready.plan.descriptor.output_length)
