@@ -89,23 +89,7 @@ def quantize_per_group(
         refuse_gradients(function, x=x, scale=scale)
     if copy:
         x, scale, zero_point = contiguous(library, x, scale, zero_point)
-    place = library.place(x)
-    ready, full, groups = _prepare(
-        function, library, place, x.shape, x.dtype, group_size, dtype, q_min, q_max
-    )
-    if zero_point is None:
-        zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
-    result = library.like(ready.templates[0]) if out is None else out
-    arrays = (
-        ("x", x, full),
-        ("scale", scale, groups),
-        ("zero_point", zero_point, groups),
-        ("out", result, full),
-    )
-    x, scale, zero_point, codes = _matrices(function, library, ready.views, arrays)
-    args = bundle(QuantizePerGroupArgs, input=x, scale=scale, zero_point=zero_point, output=codes)
-    launch(function, _NAMES[function], library, ready, args)
-    return result
+    return quantized(library, x, scale, zero_point, group_size, dtype, q_min, q_max, out)
 
 
 def quantize_per_group_backward(
@@ -152,26 +136,7 @@ def quantize_per_group_backward(
         refuse_gradients(function, dy=dy, x=x, scale=scale)
     if copy:
         dy, x, scale, zero_point = contiguous(library, dy, x, scale, zero_point)
-    place = library.place(x)
-    ready, full, groups = _prepare(
-        function, library, place, x.shape, x.dtype, group_size, dtype, q_min, q_max
-    )
-    if zero_point is None:
-        zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
-    result = library.like(ready.templates[0]) if out is None else out
-    arrays = (
-        ("x", x, full),
-        ("scale", scale, groups),
-        ("zero_point", zero_point, groups),
-        ("dy", dy, full),
-        ("out", result, full),
-    )
-    x, scale, zero_point, dy, dx = _matrices(function, library, ready.views, arrays)
-    args = bundle(
-        QuantizePerGroupBackwardArgs, input=x, scale=scale, zero_point=zero_point, d_output=dy, d_input=dx
-    )
-    launch(function, _NAMES[function], library, ready, args)
-    return result
+    return quantized_gradient(library, dy, x, scale, zero_point, group_size, dtype, q_min, q_max, out)
 
 
 def dequantize_per_group(
@@ -209,24 +174,7 @@ def dequantize_per_group(
         refuse_gradients(function, scale=scale)
     if copy:
         codes, scale, zero_point = contiguous(library, codes, scale, zero_point)
-    place = library.place(codes)
-    dtype = getattr(scale, "dtype", None)
-    ready, full, groups = _prepare(
-        function, library, place, codes.shape, dtype, group_size, codes.dtype, None, None
-    )
-    if zero_point is None:
-        zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
-    result = library.like(ready.templates[0]) if out is None else out
-    arrays = (
-        ("codes", codes, full),
-        ("scale", scale, groups),
-        ("zero_point", zero_point, groups),
-        ("out", result, full),
-    )
-    codes, scale, zero_point, values = _matrices(function, library, ready.views, arrays)
-    args = bundle(DequantizePerGroupArgs, input=codes, scale=scale, zero_point=zero_point, output=values)
-    launch(function, _NAMES[function], library, ready, args)
-    return result
+    return dequantized(library, codes, scale, zero_point, group_size, out)
 
 
 def dequantize_per_group_backward(
@@ -265,6 +213,107 @@ def dequantize_per_group_backward(
         refuse_gradients(function, dy=dy, scale=scale)
     if copy:
         dy, scale = contiguous(library, dy, scale)
+    return dequantized_gradient(library, dy, scale, group_size, dtype, out)
+
+
+def quantized(
+    library: Library,
+    x: Any,
+    scale: Any,
+    zero_point: Any,
+    group_size: int,
+    dtype: Any,
+    q_min: int | None,
+    q_max: int | None,
+    out: Any = None,
+) -> Any:
+    """`quantize_per_group` of arrays of a library."""
+    function = "quantize_per_group"
+    place = library.place(x)
+    ready, full, groups = _prepare(
+        function, library, place, x.shape, x.dtype, group_size, dtype, q_min, q_max
+    )
+    if zero_point is None:
+        zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
+    result = library.like(ready.templates[0]) if out is None else out
+    arrays = (
+        ("x", x, full),
+        ("scale", scale, groups),
+        ("zero_point", zero_point, groups),
+        ("out", result, full),
+    )
+    x, scale, zero_point, codes = _matrices(function, library, ready.views, arrays)
+    args = bundle(QuantizePerGroupArgs, input=x, scale=scale, zero_point=zero_point, output=codes)
+    launch(function, _NAMES[function], library, ready, args)
+    return result
+
+
+def quantized_gradient(
+    library: Library,
+    dy: Any,
+    x: Any,
+    scale: Any,
+    zero_point: Any,
+    group_size: int,
+    dtype: Any,
+    q_min: int | None,
+    q_max: int | None,
+    out: Any = None,
+) -> Any:
+    """`quantize_per_group_backward` of arrays of a library."""
+    function = "quantize_per_group_backward"
+    place = library.place(x)
+    ready, full, groups = _prepare(
+        function, library, place, x.shape, x.dtype, group_size, dtype, q_min, q_max
+    )
+    if zero_point is None:
+        zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
+    result = library.like(ready.templates[0]) if out is None else out
+    arrays = (
+        ("x", x, full),
+        ("scale", scale, groups),
+        ("zero_point", zero_point, groups),
+        ("dy", dy, full),
+        ("out", result, full),
+    )
+    x, scale, zero_point, dy, dx = _matrices(function, library, ready.views, arrays)
+    args = bundle(
+        QuantizePerGroupBackwardArgs, input=x, scale=scale, zero_point=zero_point, d_output=dy, d_input=dx
+    )
+    launch(function, _NAMES[function], library, ready, args)
+    return result
+
+
+def dequantized(
+    library: Library, codes: Any, scale: Any, zero_point: Any, group_size: int, out: Any = None
+) -> Any:
+    """`dequantize_per_group` of arrays of a library."""
+    function = "dequantize_per_group"
+    place = library.place(codes)
+    dtype = getattr(scale, "dtype", None)
+    ready, full, groups = _prepare(
+        function, library, place, codes.shape, dtype, group_size, codes.dtype, None, None
+    )
+    if zero_point is None:
+        zero_point = library.full(groups, 0, library.dtype(ElementKind.I32), place)
+    result = library.like(ready.templates[0]) if out is None else out
+    arrays = (
+        ("codes", codes, full),
+        ("scale", scale, groups),
+        ("zero_point", zero_point, groups),
+        ("out", result, full),
+    )
+    codes, scale, zero_point, values = _matrices(function, library, ready.views, arrays)
+    args = bundle(DequantizePerGroupArgs, input=codes, scale=scale, zero_point=zero_point, output=values)
+    launch(function, _NAMES[function], library, ready, args)
+    return result
+
+
+def dequantized_gradient(
+    library: Library, dy: Any, scale: Any, group_size: int, dtype: Any, out: Any = None
+) -> Any:
+    """`dequantize_per_group_backward` of arrays of a library."""
+    function = "dequantize_per_group_backward"
     place = library.place(dy)
     ready, full, groups = _prepare(
         function, library, place, dy.shape, dy.dtype, group_size, dtype, None, None

@@ -73,19 +73,7 @@ def lp_pool1d(
         refuse_gradients(function, x=x)
     if copy:
         (x,) = contiguous(library, x)
-    place = library.place(x)
-    ready, inputs, outputs = _prepare(
-        function, library, place, x.shape, x.dtype, norm_type, kernel_size, stride, ceil_mode
-    )
-    result = library.like(ready.templates[0]) if out is None else out
-    x, y = (
-        same_memory(function, library, name, value, shape)
-        for name, value, shape in (("x", x, inputs), ("out", result, outputs))
-    )
-    if ready.views:
-        x, y = library.read("x", x), library.read("out", y)
-    launch(function, _FORWARD_NAMES, library, ready, bundle(LpPool1dFwArgs, x=x, y=y))
-    return result
+    return pooled(library, x, norm_type, kernel_size, stride, ceil_mode, out)
 
 
 def lp_pool1d_backward(
@@ -130,6 +118,48 @@ def lp_pool1d_backward(
         refuse_gradients(function, dy=dy, x=x, y=y)
     if copy:
         dy, x, y = contiguous(library, dy, x, y)
+    return pooled_gradient(library, dy, x, y, norm_type, kernel_size, stride, ceil_mode, out)
+
+
+def pooled(
+    library: Library,
+    x: Any,
+    norm_type: float,
+    kernel_size: int,
+    stride: int | None,
+    ceil_mode: bool,
+    out: Any = None,
+) -> Any:
+    """`lp_pool1d` of an array of a library."""
+    function = "lp_pool1d"
+    place = library.place(x)
+    ready, inputs, outputs = _prepare(
+        function, library, place, x.shape, x.dtype, norm_type, kernel_size, stride, ceil_mode
+    )
+    result = library.like(ready.templates[0]) if out is None else out
+    x, y = (
+        same_memory(function, library, name, value, shape)
+        for name, value, shape in (("x", x, inputs), ("out", result, outputs))
+    )
+    if ready.views:
+        x, y = library.read("x", x), library.read("out", y)
+    launch(function, _FORWARD_NAMES, library, ready, bundle(LpPool1dFwArgs, x=x, y=y))
+    return result
+
+
+def pooled_gradient(
+    library: Library,
+    dy: Any,
+    x: Any,
+    y: Any,
+    norm_type: float,
+    kernel_size: int,
+    stride: int | None,
+    ceil_mode: bool,
+    out: Any = None,
+) -> Any:
+    """`lp_pool1d_backward` of arrays of a library."""
+    function = "lp_pool1d_backward"
     place = library.place(x)
     ready, inputs, outputs = _prepare(
         function, library, place, x.shape, x.dtype, norm_type, kernel_size, stride, ceil_mode
