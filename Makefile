@@ -1,12 +1,15 @@
 # Every target sets up .venv by itself when it is needed, from requirements/dev.txt.  With PYTHON=… on the command
-# line that interpreter is used as it is: `make test-gpu PYTHON=python3` on a machine that has everything.
+# line that interpreter is used as it is: `make test-gpu PYTHON=python3` on a machine that has everything.  What only
+# `make test` needs, PyTorch above all, is in requirements/frameworks.txt.
 BOOTSTRAP ?= python3
 VENV := .venv
 ifeq ($(origin PYTHON),command line)
 READY :=
+FRAMEWORKS :=
 else
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+FRAMEWORKS := $(VENV)/.frameworks
 endif
 export PYTHONPATH := $(CURDIR)
 WORKERS ?= auto
@@ -28,10 +31,15 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(VENV)/.frameworks: requirements/frameworks.txt $(VENV)/.ready
+	@echo "adding PyTorch and other array libraries to $(VENV) (once)"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/frameworks.txt
+	@touch $@
+
 demo: $(READY) ## train the digits classifier through the library's plans (GPU if there is one, else the host)
 	$(PYTHON) examples/train_digits.py
 
-test: $(READY) ## every test that needs no GPU
+test: $(READY) $(FRAMEWORKS) ## every test that needs no GPU
 	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal
 
 generate: $(READY) ## expand the op tables and templates into generated/
