@@ -15,42 +15,8 @@ import baracuda_registry as br
 from .torch_cases import close, devices, torch
 
 bt = pytest.importorskip("baracuda_registry.torch")
+network = pytest.importorskip("benchmarks.network")
 nn = torch.nn
-
-
-class Residual(nn.Module):
-    """A residual block with GroupNorm, after He et al. 2016 and Wu & He 2018."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.GroupNorm(4, channels),
-            nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.GroupNorm(4, channels),
-        )
-
-    def forward(self, x: Any) -> Any:
-        return torch.relu(x + self.body(x))
-
-
-class Denoiser(nn.Module):
-    """A small U-Net: residual blocks, a stride down and up, a skip, and InstanceNorm at the door."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enter = nn.Sequential(
-            nn.Conv2d(3, 16, 3, padding=1), nn.InstanceNorm2d(16, affine=True), nn.SiLU()
-        )
-        self.high, self.low = Residual(16), Residual(32)
-        self.down, self.up = nn.Conv2d(16, 32, 2, stride=2), nn.ConvTranspose2d(32, 16, 2, stride=2)
-        self.leave = nn.Sequential(nn.GroupNorm(8, 32), nn.SiLU(), nn.Conv2d(32, 3, 1))
-
-    def forward(self, x: Any) -> Any:
-        high = self.high(self.enter(x))
-        low = self.up(self.low(self.down(high)))
-        return self.leave(torch.cat((high, low), 1))
 
 
 def train(model: Any, x: Any, target: Any, steps: int) -> list[float]:
@@ -85,9 +51,9 @@ def trains_alike(model: Any, x: Any, target: Any, replaced: int, dtype: Any, ste
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_denoising_unet_trains_as_with_pytorchs_modules(device: str, dtype: Any) -> None:
     torch.manual_seed(0)
-    model = Denoiser().to(device, dtype)
-    x, target = (torch.randn(2, 3, 8, 8, device=device, dtype=dtype) for _ in range(2))
-    trains_alike(model, x, target, replaced=6, dtype=dtype)
+    model = network.Denoiser(width=8, groups=4).to(device, dtype)
+    x, target = (torch.randn(2, 4, 16, 16, device=device, dtype=dtype) for _ in range(2))
+    trains_alike(model, x, target, replaced=15, dtype=dtype)
 
 
 @devices

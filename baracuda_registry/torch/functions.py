@@ -74,7 +74,7 @@ def lp_pool1d(
         ceil_mode: keep a last window that ends past the input.
 
     Returns:
-        T [N, C, L_out] or [C, L_out].  Where a whole window is 0 its gradient is 0 (PyTorch's is NaN).
+        T [N, C, L_out] or [C, L_out].  Where a whole window is 0 its gradient is 0.
 
     Raises:
         InvalidProblem, Unsupported: naming the argument.
