@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-torch.set_num_threads(1)  # tests run side by side, and small problems gain nothing from waiting for each other
+torch.set_num_threads(
+    1
+)  # tests run side by side, and small problems gain nothing from waiting for each other
 
 devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 dtypes = pytest.mark.parametrize(

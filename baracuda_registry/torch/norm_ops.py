@@ -9,7 +9,7 @@ import torch
 from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
 
 from ..functional import norm
-from .registration import LIBRARY, TORCH, Kernel, below, contiguous, define, derivative, recording
+from .registration import LIBRARY, TORCH, Kernel, applier, below, contiguous, define, derivative, recording
 
 
 def _norm_kernel(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> Any:
@@ -114,22 +114,27 @@ def _instance_gradients(
     return instance_norm_backward(dy, x, mean, rstd, weight, mask)
 
 
+_apply = applier(_Norm)
+
+
 def _group_norm_autograd(keyset: Any, x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
+    if not recording(x, weight, bias):
+        return below(keyset, group_norm, _norm_kernel, x, groups, weight, bias, eps)
+
     def forward(*args: Any) -> Any:
         return below(keyset, group_norm, _norm_kernel, *args)
 
-    if recording(x, weight, bias):
-        return _Norm.apply(forward, group_norm_backward, x, groups, weight, bias, eps)
-    return forward(x, groups, weight, bias, eps)
+    return _apply(forward, group_norm_backward, x, groups, weight, bias, eps)
 
 
 def _instance_norm_autograd(keyset: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    if not recording(x, weight, bias):
+        return below(keyset, instance_norm, _instance_kernel, x, weight, bias, eps)
+
     def forward(x: Any, groups: None, weight: Any, bias: Any, eps: float) -> Any:
         return below(keyset, instance_norm, _instance_kernel, x, weight, bias, eps)
 
-    if recording(x, weight, bias):
-        return _Norm.apply(forward, _instance_gradients, x, None, weight, bias, eps)
-    return forward(x, None, weight, bias, eps)
+    return _apply(forward, _instance_gradients, x, None, weight, bias, eps)
 
 
 LIBRARY.impl("group_norm", _group_norm_autograd, "Autograd", with_keyset=True)
