@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import baracuda_registry.torch as bt
+from baracuda_registry import functional
 
 from .results import summary
 
@@ -160,6 +161,36 @@ def measure(options: argparse.Namespace, dtype: Any) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def host_costs() -> dict[str, float]:
+    """Microseconds that a call on a tiny problem takes the host, so small that the queue never fills."""
+    x = torch.randn(2, 32, 8, 8, device="cuda")
+    weight, bias = torch.ones(32, device="cuda"), torch.zeros(32, device="cuda")
+    leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
+    dy = torch.ones_like(x)
+
+    def training(norm: Callable[..., Any]) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(norm(leaves[0], 8, leaves[1], leaves[2]), leaves, dy)
+
+    calls: dict[str, Callable[[], Any]] = {
+        "torch.nn.functional.group_norm": lambda: torch.nn.functional.group_norm(x, 8, weight, bias),
+        "baracuda_registry.torch.group_norm": lambda: bt.group_norm(x, 8, weight, bias),
+        "baracuda_registry.functional.group_norm": lambda: functional.group_norm(x, 8, weight, bias),
+        "torch.nn.functional.group_norm, with gradients": training(torch.nn.functional.group_norm),
+        "baracuda_registry.torch.group_norm, with gradients": training(bt.group_norm),
+    }
+    costs = {}
+    for name, call in calls.items():
+        seen = []
+        for _ in range(21):
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            for _ in range(100):
+                call()
+            seen.append((time.perf_counter() - started) * 1e4)
+        costs[name] = statistics.median(seen)
+    return costs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
