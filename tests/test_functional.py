@@ -385,6 +385,16 @@ def test_sparse_and_foreign_devices_are_refused() -> None:
         F.group_norm(torch.ones(2, 8).to_sparse(), 2)
 
 
+def test_tensors_that_trace_are_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.ones(2, 8, 7)
+        with pytest.raises(br.InvalidProblem, match=r"group_norm: x: .*FakeTensor has no memory"):
+            F.group_norm(x, 2)
+    assert type(F.group_norm(torch.ones(2, 8, 7), 2)) is torch.Tensor
+
+
 # The memo ------------------------------------------------------------------------------------------------------------
 
 

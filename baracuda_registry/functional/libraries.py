@@ -264,6 +264,11 @@ def _find(array: Any, where: str) -> Library | None:
     if type(array).__module__.startswith("cupy") and hasattr(array, "data"):
         return _make(CuPy)
     if torch is not None and isinstance(array, torch.Tensor):
+        if type(array).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise InvalidProblem(
+                f"{where}a {_type_name(array)} has no memory of its own (it traces or wraps), want a plain torch.Tensor;"
+                " the functions of baracuda_registry.torch can be traced"
+            )
         return _make(Torch)
     if _speaks(array):
         return None
