@@ -1,6 +1,6 @@
 # Every target sets up .venv by itself when it is needed, from requirements/dev.txt.  With PYTHON=… on the command
 # line that interpreter is used as it is: `make test-gpu PYTHON=python3` on a machine that has everything.  What only
-# `make test` needs, PyTorch above all, is in requirements/frameworks.txt.
+# `make test-frameworks` needs, PyTorch above all, is in requirements/frameworks.txt.
 BOOTSTRAP ?= python3
 VENV := .venv
 ifeq ($(origin PYTHON),command line)
@@ -17,7 +17,7 @@ GPU_WORKERS ?= $(shell n=$$(nproc); echo $$((n > 12 ? 12 : n)))
 OUT ?= build/cubins
 BENCH ?=
 
-.PHONY: help demo test generate check lint format test-gpu compile-all bench report clean
+.PHONY: help demo test test-frameworks generate check lint format test-gpu compile-all bench report docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,8 +39,12 @@ $(VENV)/.frameworks: requirements/frameworks.txt $(VENV)/.ready
 demo: $(READY) ## train the digits classifier through the library's plans (GPU if there is one, else the host)
 	$(PYTHON) examples/train_digits.py
 
-test: $(READY) $(FRAMEWORKS) ## every test that needs no GPU
+test: $(READY) ## every test that needs no GPU; those that meet PyTorch and JAX only where these are installed
 	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal
+
+test-frameworks: $(READY) $(FRAMEWORKS) ## install PyTorch, JAX, … and run the tests that meet them
+	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal tests/test_functional.py tests/test_torch.py \
+		tests/test_torch_modules.py tests/test_torch_tables.py tests/test_readme.py
 
 generate: $(READY) ## expand the op tables and templates into generated/
 	$(PYTHON) -m codegen
@@ -70,6 +74,10 @@ bench: $(READY) ## measure on this machine's GPU, beside peers; goes on where it
 
 report: $(READY) ## write docs/performance.md's tables and plots and the README's line from benchmarks/results/
 	$(PYTHON) -m benchmarks.report benchmarks/results/*.json
+
+docs: $(READY) ## build the documentation into build/docs
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	$(PYTHON) -m sphinx -W --keep-going -q -b html docs build/docs
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

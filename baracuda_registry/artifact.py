@@ -43,9 +43,14 @@ class Artifact:
 
 def architecture_for(variant: Variant, device: Device) -> str:
     """Real architecture for which the variant is compiled on this device: code of tier Sm90a needs `sm_90a`."""
+    return architecture_of(variant, device.compute_capability)
+
+
+def architecture_of(variant: Variant, compute_capability: int) -> str:
+    """The same by compute capability, 90 for 9.0: the name under which such a device looks for the cubin."""
     if variant.sku.arch is ArchSku.Sm90a:
         return "sm_90a"
-    return f"sm_{device.compute_capability}"
+    return f"sm_{compute_capability}"
 
 
 def source_text(manifest: Manifest, variant: Variant) -> str:
@@ -80,38 +85,36 @@ def artifact(manifest: Manifest, variant: Variant, architecture: str) -> Artifac
         return _artifact(manifest, variant, architecture)
 
 
+def stored(manifest: Manifest, variant: Variant, architecture: str) -> Artifact | None:
+    """The cubin if it is shipped or cached; None where it would have to be compiled.
+
+    Raises:
+        ManifestError: the source is missing or altered.
+    """
+    source_text(manifest, variant)
+    found = _shipped(manifest, variant, architecture)
+    if found is None:
+        try:
+            found = _cached(manifest, variant, architecture)
+        except CompileError:
+            return None  # No compiler: what it would have made is not known.
+    return found
+
+
 def _artifact(manifest: Manifest, variant: Variant, architecture: str) -> Artifact:
     text = source_text(manifest, variant)
-    name = shipped_name(manifest, variant)
-    for directory in _shipped_directories():
-        found = _read_shipped(directory / architecture / name)
-        if found is not None:
-            return Artifact(found[0], architecture, "shipped", found[1], ())
+    found = _shipped(manifest, variant, architecture)
+    if found is not None:
+        return found
     if os.environ.get("BARACUDA_JIT") == "0":
         raise CompileError(
             f"{variant.id} is not among the shipped cubins for {architecture}, and BARACUDA_JIT=0 forbids compiling",
             sku=str(variant.sku),
         )
-    key = key_of(
-        {
-            "source": manifest.sources[variant.source or ""],
-            "architecture": architecture,
-            "options": manifest.compile_options,
-            "compiler": compiler_version(),
-            "headers": headers_digest(),
-        }
-    )
-    cache = _cache(cache_directory())
-    entry = cache.read(key)
-    if entry is not None:
-        cubin, record = entry
-        try:
-            resources = _resources_from(record["resources"])
-            if not all(kernel.symbol in resources for kernel in variant.entries):
-                raise KeyError("a kernel without its resources")
-            return Artifact(cubin, architecture, "cache", resources, tuple(record["warnings"]))
-        except (KeyError, TypeError):
-            pass
+    found = _cached(manifest, variant, architecture)
+    if found is not None:
+        return found
+    name = shipped_name(manifest, variant)
     compiled = compile_source(text, name, architecture, manifest.compile_options, sku=str(variant.sku))
     record = {
         "variant": variant.id,
@@ -120,8 +123,49 @@ def _artifact(manifest: Manifest, variant: Variant, architecture: str) -> Artifa
         "resources": {symbol: used.to_dict() for symbol, used in compiled.resources.items()},
         "warnings": list(compiled.warnings),
     }
-    cache.write(key, compiled.cubin, record)
+    cache = _cache(cache_directory())
+    cache.write(_key(manifest, variant, architecture), compiled.cubin, record)
     return Artifact(compiled.cubin, architecture, "compiled", compiled.resources, compiled.warnings)
+
+
+def _shipped(manifest: Manifest, variant: Variant, architecture: str) -> Artifact | None:
+    name = shipped_name(manifest, variant)
+    for directory in _shipped_directories():
+        found = _read_shipped(directory / architecture / name)
+        if found is not None:
+            return Artifact(found[0], architecture, "shipped", found[1], ())
+    return None
+
+
+def _cached(manifest: Manifest, variant: Variant, architecture: str) -> Artifact | None:
+    entry = _cache(cache_directory()).read(_key(manifest, variant, architecture))
+    if entry is None:
+        return None
+    cubin, record = entry
+    try:
+        resources = _resources_from(record["resources"])
+        if not all(kernel.symbol in resources for kernel in variant.entries):
+            raise KeyError("a kernel without its resources")
+        return Artifact(cubin, architecture, "cache", resources, tuple(record["warnings"]))
+    except (KeyError, TypeError):
+        return None
+
+
+def _key(manifest: Manifest, variant: Variant, architecture: str) -> str:
+    """The cache's key.
+
+    Raises:
+        CompileError: no compiler or no headers, whose versions are part of it.
+    """
+    return key_of(
+        {
+            "source": manifest.sources[variant.source or ""],
+            "architecture": architecture,
+            "options": manifest.compile_options,
+            "compiler": compiler_version(),
+            "headers": headers_digest(),
+        }
+    )
 
 
 def shipped_name(manifest: Manifest, variant: Variant) -> str:

@@ -14,7 +14,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,21 @@ def cache_directory() -> Path:
 def key_of(parts: Mapping[str, Any]) -> str:
     """SHA-256 of everything that decides an entry's content."""
     return hashlib.sha256(json.dumps(dict(parts), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry as the file system shows it.
+
+    Attributes:
+        key: its key.
+        nbytes: size of both files.
+        used: when it was last read or written, in seconds since 1970.
+    """
+
+    key: str
+    nbytes: int
+    used: float
 
 
 class CubinCache:
@@ -64,6 +80,44 @@ class CubinCache:
             _log.debug("cache entry %s is a miss: %s", record_path, error)
             return None
         return cubin, record
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry, sound or not, that has either file; what cannot be looked at is left out."""
+        for record_or_cubin in sorted(self.directory.glob("cubin/??/*")):
+            if record_or_cubin.suffix == ".cubin" or (
+                record_or_cubin.suffix == ".json" and not record_or_cubin.with_suffix(".cubin").exists()
+            ):
+                try:
+                    stats = [path.stat() for path in self._paths(record_or_cubin.stem) if path.exists()]
+                except OSError:
+                    continue
+                yield Entry(
+                    record_or_cubin.stem,
+                    sum(stat.st_size for stat in stats),
+                    max((max(stat.st_atime, stat.st_mtime) for stat in stats), default=0.0),
+                )
+
+    def architecture(self, key: str) -> str:
+        """What an entry was compiled for; `?` where its record cannot be read."""
+        try:
+            return str(json.loads(self._paths(key)[1].read_bytes())["architecture"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "?"
+
+    def remove(self, key: str) -> bool:
+        """Delete an entry; a process that has it loaded keeps it.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        found = False
+        for path in self._paths(key):
+            try:
+                path.unlink()
+                found = True
+            except FileNotFoundError:
+                pass
+        return found
 
     def write(self, key: str, cubin: bytes, record: Mapping[str, Any]) -> bool:
         """Store an entry; False (and one warning a cache) when the folder cannot be written."""

@@ -9,12 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from . import manifest as manifest_module
 from .elements import ElementKind
 from .errors import InvalidProblem, ManifestError
 from .manifest import Manifest, Variant
 from .sku import ArchSku, BackendKind, KernelSku, OpCategory, OpKind
+
+if TYPE_CHECKING:
+    from .inspect.matrix import Coverage
+    from .inspect.usage import KernelUse
 
 
 class Registry:
@@ -112,6 +117,40 @@ class Registry:
     ) -> tuple[Variant, ...]:
         """Every variant, of every tier, backend and guarantee, that computes this operation on these types."""
         return self._problems.get((category, op, element, aux_element), ())
+
+    def find(self, **filters: Any) -> tuple[Variant, ...]:
+        """Variants that meet every filter: category, op, element, aux_element, arch, backend, guarantee and pattern,
+        each as a member or as text (see `inspect.records.matching`).
+
+        Raises:
+            InvalidProblem: a filter's name is not known.
+        """
+        from .inspect.records import matching
+
+        return matching(self, **filters)
+
+    def coverage(self) -> Coverage:
+        """Operation × types × tier, with the reason for each hole."""
+        from .inspect.matrix import coverage
+
+        return coverage(self)
+
+    def source(self, variant: Variant | str) -> str:
+        """The CUDA source of a variant, by record, id or words that only it has.
+
+        Raises:
+            InvalidProblem: no such variant.
+            ManifestError: a host variant has none, or the file is missing or altered.
+        """
+        from .inspect import source
+
+        return source(variant, table=self)
+
+    def resources(self, variant: Variant | str, **options: Any) -> tuple[KernelUse, ...]:
+        """What each kernel of a variant uses; options and errors as of `inspect.resources`."""
+        from .inspect import resources
+
+        return resources(variant, table=self, **options)
 
 
 def _problem(sku: KernelSku) -> tuple[object, ...]:

@@ -67,6 +67,41 @@ def compile_source(
         CompileError: no compiler, no headers, an architecture the compiler does not know, or an error in the source.
     """
     nvrtc = _nvrtc()
+    program, log = _compiled(nvrtc, source, name, architecture, options, sku)
+    try:
+        cubin = _whole_elf(nvrtc.getCUBIN(program))
+    finally:
+        nvrtc.destroyProgram(program)
+    return Compiled(cubin, log, parse_resources(log))
+
+
+def compile_to_ptx(
+    source: str, name: str, architecture: str, options: Sequence[str], *, sku: str = ""
+) -> str:
+    """The PTX that the same compilation goes through, as text; arguments and errors of `compile_source`."""
+    nvrtc = _nvrtc()
+    program, _ = _compiled(nvrtc, source, name, architecture, options, sku)
+    try:
+        ptx = nvrtc.getPTX(program)
+    finally:
+        nvrtc.destroyProgram(program)
+    text = ptx.decode() if isinstance(ptx, bytes) else str(ptx)
+    return text.rstrip("\0").strip() + "\n"
+
+
+def supported_architectures() -> tuple[int, ...]:
+    """Compute capabilities for which NVRTC compiles, 90 for 9.0.
+
+    Raises:
+        CompileError: no compiler.
+    """
+    return tuple(sorted(int(number) for number in _nvrtc().getSupportedArchs()))
+
+
+def _compiled(
+    nvrtc: Any, source: str, name: str, architecture: str, options: Sequence[str], sku: str
+) -> tuple[Any, str]:
+    """A compiled program, which the caller destroys, and its log."""
     flags = [f"--gpu-architecture={architecture}", *options, "--ptxas-options=-v", f"-I{header_directory()}"]
     if nvrtc.getVersion() >= (12, 9):
         flags.append("--no-cache")  # a hit in NVRTC's own cache has no assembler's report in its log
@@ -74,18 +109,14 @@ def compile_source(
         raise CompileError(f"NVRTC {compiler_version()} does not compile for {architecture}", sku=sku)
     program = nvrtc.createProgram(source, name, [], [])
     try:
-        try:
-            nvrtc.compileProgram(program, flags)
-        except nvrtc.NVRTCError as error:
-            log = _log(nvrtc, program)
-            raise CompileError(
-                f"{name} does not compile for {architecture} ({error})", log=log, sku=sku
-            ) from None
+        nvrtc.compileProgram(program, flags)
+    except nvrtc.NVRTCError as error:
         log = _log(nvrtc, program)
-        cubin = _whole_elf(nvrtc.getCUBIN(program))
-    finally:
         nvrtc.destroyProgram(program)
-    return Compiled(cubin, log, parse_resources(log))
+        raise CompileError(
+            f"{name} does not compile for {architecture} ({error})", log=log, sku=sku
+        ) from None
+    return program, _log(nvrtc, program)
 
 
 def parse_resources(log: str) -> dict[str, Resources]:

@@ -1,4 +1,4 @@
-"""Compile every variant ahead of time, for every architecture it names.
+"""Compile variants ahead of time, for every architecture they name or for given ones.
 
 One cubin a distinct source and architecture, in parallel threads (NVRTC releases the interpreter lock), with a
 progress bar, and a report of registers, spills and shared memory.  Interrupting it loses nothing: what was compiled
@@ -8,13 +8,15 @@ is in the cache.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .artifact import Artifact, artifact, ship
+from .artifact import Artifact, architecture_of, artifact, ship
 from .catalog import Registry
+from .compile import compiler_version, supported_architectures
 from .errors import CompileError, InvalidProblem, ManifestError
 from .manifest import Variant
 
@@ -27,26 +29,64 @@ class Job:
     architecture: str
 
 
-def jobs(table: Registry, architectures: Sequence[str] | None = None) -> list[Job]:
+def jobs(
+    table: Registry,
+    architectures: Sequence[str] | None = None,
+    variants: Iterable[Variant] | None = None,
+) -> list[Job]:
     """Every distinct source × architecture.
+
+    An architecture stands for the devices of its compute capability: `sm_90` and `sm_90a` alike bring all that runs on
+    9.0, each variant under the name that such a device looks for.  It need not be one that the variants name, as long
+    as their tier runs there and NVRTC compiles for it.
 
     Args:
         table: the registry.
         architectures: `sm_90`, …; None = all that the variants name.
+        variants: which of them; None = all.
 
     Raises:
-        InvalidProblem: no variant is compiled for one of them.
+        InvalidProblem: a text that is no architecture, or one that no variant runs on.
+        CompileError: NVRTC does not compile for it.
     """
+    chosen = [v for v in (table.all_variants() if variants is None else variants) if v.source is not None]
+    if architectures is not None:
+        _check_architectures(table, architectures)
     seen: dict[tuple[str, str], Job] = {}
-    for variant in table.all_variants():
-        for target in variant.targets:
-            if variant.source is not None and (architectures is None or target in architectures):
-                seen.setdefault((variant.source, target), Job(variant, target))
-    known = {target for variant in table.all_variants() for target in variant.targets}
-    for wanted in architectures or ():
-        if wanted not in known:
-            raise InvalidProblem(f"architecture {wanted!r} is not one of {', '.join(sorted(known))}")
+    for variant in chosen:
+        targets: Iterable[str] = variant.targets
+        if architectures is not None:
+            capabilities = [capability_named(text) for text in architectures]
+            targets = [architecture_of(variant, c) for c in capabilities if variant.sku.arch.runs_on(c)]
+        for target in targets:
+            seen.setdefault((variant.source or "", target), Job(variant, target))
     return list(seen.values())
+
+
+def capability_named(text: str) -> int:
+    """The compute capability that `sm_90`, `sm_90a`, `90` or `9.0` names, 90 for 9.0.
+
+    Raises:
+        InvalidProblem: none of these forms.
+    """
+    match = re.fullmatch(r"(?:sm_?)?(\d{1,2})\.?(\d)[af]?", text.strip().lower())
+    if match is None:
+        raise InvalidProblem(f"architecture {text!r} is not of the form sm_90")
+    return int(match[1] + match[2])
+
+
+def _check_architectures(table: Registry, architectures: Sequence[str]) -> None:
+    tiers = {variant.sku.arch for variant in table.all_variants() if variant.source is not None}
+    lowest = min((tier.compute_capability for tier in tiers), default=0)
+    known: tuple[int, ...] | None = None
+    for text in architectures:
+        capability = capability_named(text)
+        if not any(tier.runs_on(capability) for tier in tiers):
+            raise InvalidProblem(f"no variant runs on {text}: the code needs sm_{lowest} or later")
+        known = supported_architectures() if known is None else known
+        if capability not in known:
+            names = ", ".join(f"sm_{number}" for number in known if number >= lowest)
+            raise CompileError(f"NVRTC {compiler_version()} does not compile for {text}; it does for {names}")
 
 
 def compile_jobs(

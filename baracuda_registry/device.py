@@ -121,12 +121,19 @@ def _named(
 NAMED: dict[str, Device] = {
     device.name: device
     for device in (
+        # A name that is part of another one comes after it: the driver's names are searched for these in order.
         _named("A100", 80, 108, (163, 164), 2048, 40, 80, 2039),
+        _named("A10", 86, 72, (99, 100), 1536, 6, 24, 600),
+        _named("RTX A6000", 86, 84, (99, 100), 1536, 6, 48, 768),
+        _named("RTX 3090", 86, 82, (99, 100), 1536, 6, 24, 936),
         _named("L40S", 89, 142, (99, 100), 1536, 96, 48, 864),
+        _named("L4", 89, 58, (99, 100), 1536, 48, 24, 300),
         _named("RTX 4090", 89, 128, (99, 100), 1536, 72, 24, 1008),
+        _named("H100 PCIe", 90, 114, (227, 228), 2048, 50, 80, 2039),
         _named("H100", 90, 132, (227, 228), 2048, 50, 80, 3350),
         _named("H200", 90, 132, (227, 228), 2048, 60, 141, 4800),
         _named("B200", 100, 148, (227, 228), 2048, 126, 180, 8000),
+        _named("RTX 5090", 120, 170, (99, 100), 1536, 96, 32, 1792),
     )
 }
 """Public data-sheet facts of GPUs that need not be in this machine (SXM forms where there are several)."""

@@ -93,3 +93,7 @@ class LaunchError(BaracudaError, RuntimeError):
 
 class ManifestError(BaracudaError, RuntimeError):
     """The table of generated variants is missing, damaged or written for another version of this library."""
+
+
+class ToolMissing(BaracudaError, RuntimeError):
+    """An external program that the call needs (a disassembler) is not installed; the message says how to get it."""

@@ -6,6 +6,7 @@ damaged table, or one of another version, is refused as a whole, because a half-
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -141,7 +142,7 @@ class Variant:
         """Inverse of `to_json`."""
         return cls(
             id=f"{record['sku']}/{record['design']}",
-            sku=KernelSku.parse(record["sku"]),
+            sku=_sku(record["sku"]),
             design=record["design"],
             summary=record["summary"],
             rank=record["rank"],
@@ -155,7 +156,7 @@ class Variant:
             source=record.get("source"),
             targets=tuple(record.get("targets", ())),
             entries=tuple(
-                Entry(role, symbol, tuple(Parameter(*p) for p in parameters))
+                Entry(role, symbol, tuple(_parameter(*p) for p in parameters))
                 for role, symbol, parameters in record.get("entries", ())
             ),
             tuning=MappingProxyType(dict(record.get("tuning", {}))),
@@ -240,6 +241,11 @@ class Manifest:
         if missing:
             raise ManifestError(f"{root / 'manifest.json'} is damaged: no digest of {sorted(missing)[0]}")
         return manifest
+
+
+# Variants repeat texts of SKUs and parameters; making each once more than halves what reading the table costs.
+_sku = functools.lru_cache(maxsize=4096)(KernelSku.parse)
+_parameter = functools.lru_cache(maxsize=4096)(Parameter)
 
 
 def _lines(opening: str, closing: str, rows: list[str]) -> str:

@@ -6,6 +6,7 @@ and with the table that this very report comes to, which shows how far shapes of
 
     python -m benchmarks.regret -o regret.json            # measure and report
     python -m benchmarks.regret --from regret.json        # report again, without a GPU
+    python -m benchmarks.regret --from regret.json --again      # and judge changed ranks by the times it has
     python -m benchmarks.regret --from regret.json --table baracuda_registry/measured/nvidia_h200.json
 """
 
@@ -32,7 +33,7 @@ from baracuda_registry import measured
 from baracuda_registry.bucket import bucket_of
 from baracuda_registry.measure import GraphStopwatch, Stopwatch
 from baracuda_registry.operands import Operand
-from baracuda_registry.select import measured_winner
+from baracuda_registry.select import measured_winner, rank_order
 from baracuda_registry.tuning import by_rank, pinned, prepare, time_plans
 
 TARGET_MEDIAN, TARGET_WORST = 1.02, 1.15
@@ -348,6 +349,20 @@ def row(
     }
 
 
+def judged_again(entry: dict[str, Any], device: br.Device) -> dict[str, Any]:
+    """A measured case with the choices of today's ranks and tables, among the variants whose times it has."""
+    case = Case(entry["op"], entry["dtype"], tuple(entry["shape"]), entry["parameters"])
+    candidates = case.plan(device).selection.trace.candidates
+    timed = [candidate for candidate in candidates if candidate.variant.id in entry["times_us"]]
+    if not timed:
+        return entry
+    return {
+        **entry,
+        "chosen": timed[0].variant.id,
+        "by_rank": min(timed, key=rank_order).variant.id,
+    }
+
+
 def regrets(entry: dict[str, Any], own: measured.Table) -> tuple[float, float, float]:
     """Time over the least time: of the choice, of the choice by ranks alone, and of the choice with a table."""
     times, ranked = entry["times_us"], entry["by_rank"]
@@ -474,12 +489,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=1e-3, help="about how long one sample takes")
     parser.add_argument("--budget", type=float, default=0, help="stop starting cases after this many seconds")
     parser.add_argument("--from", dest="source", type=Path, help="a report, instead of measuring")
+    parser.add_argument(
+        "--again", action="store_true", help="with --from: judge today's ranks and tables by the times it has"
+    )
     parser.add_argument("-o", "--output", type=Path, help="write the report there")
     parser.add_argument("--table", type=Path, help="write the table of measured times there")
     options = parser.parse_args(arguments)
     console = Console(width=170)
     if options.source is not None:
         report = json.loads(options.source.read_text())
+        if options.again:
+            device = br.Device.named(report["environment"]["gpu"])
+            report["rows"] = [judged_again(entry, device) for entry in report["rows"]]
     elif br.Device.current().is_host:
         print("measuring needs an NVIDIA GPU; --from reads a report", file=sys.stderr)
         return 2

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from baracuda_registry import registry
-from baracuda_registry.artifact import artifact
+from baracuda_registry.artifact import architecture_of, artifact
 from baracuda_registry.compile_all import Job, compile_jobs, jobs, report
-from baracuda_registry.errors import InvalidProblem
+from baracuda_registry.errors import CompileError, InvalidProblem
+from baracuda_registry.sku import ArchSku
 
 ROOT = Path(__file__).parent.parent
 TABLE = registry()
@@ -86,6 +88,26 @@ def test_jobs_are_distinct_and_filtered() -> None:
         jobs(TABLE, ["sm_13"])
 
 
+def test_architectures_stand_for_the_devices_of_their_capability() -> None:
+    """Each cubin under the name that such a device looks for; also where no variant names the architecture."""
+    for text, capability in (("sm_90", 90), ("sm_90a", 90), ("9.0", 90), ("sm_103", 103)):
+        wanted = {
+            architecture_of(v, capability)
+            for v in TABLE.all_variants()
+            if v.source is not None and v.sku.arch.runs_on(capability)
+        }
+        assert {job.architecture for job in jobs(TABLE, [text])} == wanted
+    hopper = replace(
+        next(v for v in TABLE.all_variants() if v.source is not None),
+        sku=replace(TABLE.skus(arch=ArchSku.Sm80)[0], arch=ArchSku.Sm90a),
+        targets=("sm_90a",),
+    )
+    assert [job.architecture for job in jobs(TABLE, ["sm_90"], [hopper])] == ["sm_90a"]
+    assert jobs(TABLE, ["sm_80"], [hopper]) == []
+    with pytest.raises(CompileError, match="does not compile for sm_99; it does for sm_80"):
+        jobs(TABLE, ["sm_99"])
+
+
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`compile` writes cubins that serve without a compiler, reports them, and names a wrong architecture."""
     command = [sys.executable, "-m", "baracuda_registry"]
@@ -96,11 +118,19 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     from baracuda_registry import cli, compile_all
 
-    few = jobs(TABLE, ["sm_90"])[:3]
-    monkeypatch.setattr(compile_all, "jobs", lambda table, architectures=None: few)
+    few = [job for job in jobs(TABLE, ["sm_90"]) if job.architecture == "sm_90"][:3]
+    monkeypatch.setattr(compile_all, "jobs", lambda table, architectures=None, variants=None: few)
     assert (
         cli.main(
-            ["compile", "--arch", "sm_90", "-o", str(tmp_path / "cubins"), "--json", str(tmp_path / "r.json")]
+            [
+                "compile",
+                "--arch",
+                "sm_90",
+                "-o",
+                str(tmp_path / "cubins"),
+                "--report",
+                str(tmp_path / "r.json"),
+            ]
         )
         == 0
     )

@@ -118,3 +118,18 @@ def test_variants_that_not_every_shape_of_a_bucket_has_are_left_out() -> None:
 def test_without_a_gpu_measuring_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(br.Device, "current", staticmethod(br.Device.host))
     assert regret.main([]) == 2
+
+
+def test_todays_choice_is_judged_by_old_times() -> None:
+    device = br.Device.named("H200")
+    case = regret.cases(["group_norm"], ["f32"])[0]
+    order = [candidate.variant.id for candidate in case.plan(device).selection.trace.candidates]
+    old = {
+        "op": case.op, "dtype": case.dtype, "shape": list(case.shape), "parameters": case.parameters,
+        "chosen": "gone", "by_rank": "gone", "times_us": {order[1]: 2.0, order[2]: 1.0, "gone": 0.5},
+    }  # fmt: skip
+    again = regret.judged_again(old, device)
+    assert again["chosen"] == order[1]
+    assert again["by_rank"] in order[1:3]
+    unknown = {**old, "times_us": {"gone": 0.5}}
+    assert regret.judged_again(unknown, device) is unknown

@@ -15,7 +15,7 @@ from ..elements import ElementKind
 from ..errors import InvalidProblem, Unsupported
 from ..manifest import Variant
 from ..operands import VECTOR_BYTES, Operand
-from ..recipe import Launch, Recipe
+from ..recipe import Launch, Recipe, Zero
 from ..sku import NormalizationKind, OpCategory
 from .base import Plan, Signature
 from .descriptors import check_floating, check_integers, normalize_element_fields
@@ -119,7 +119,8 @@ class GroupNormPlan(Plan[ForwardProblem, GroupNormArgs]):
     mean = Σx/M and var = Σ(x − mean)²/M (biased) over the M = C/G · S elements of a group, rstd = 1/√(var + eps).
     Statistics are in acc(T), also in y when they are saved in 16 bits; the variance is of residuals, never E[x²] − mean².
     A group that holds a NaN or an infinity is NaN throughout.  Empty inputs launch nothing and leave the statistics
-    as they are.  Workspace: none, or the moments of chunks of very large groups.  Deterministic and bit-stable.
+    as they are.  Workspace: none, a counter where clusters share groups, or the moments of chunks of very large groups.
+    Deterministic and bit-stable.
     Source: `torch.nn.functional.group_norm`; Wu & He, "Group Normalization", 2018.
     """
 
@@ -459,11 +460,15 @@ def _stream(shape: Geometry, variant: Variant, device: Device, scalars: Scalars)
         tuning["threads_normalize"],
     )
     block = min(most, -(-shape.elements // (32 * vector * packs * cluster)) * 32)
-    shared = packs * block * VECTOR_BYTES + 3 * 32 * cluster * max(shape.itemsize, 4)
+    shared = packs * block * VECTOR_BYTES + (3 * 32 * cluster + 1) * max(shape.itemsize, 4)
     blocks = resident_blocks(device, block, most, shared)
     grid = min(shape.groups, resident_clusters(device, blocks, cluster)) * cluster
     scalars = scalars | _walk(shape, 32 * vector)
-    return Recipe((Launch("normalize", (grid, 1, 1), (block, 1, 1), scalars, shared),))
+    launch = Launch("normalize", (grid, 1, 1), (block, 1, 1), scalars, shared)
+    if cluster == 1:
+        return Recipe((launch,))
+    # The ticket of the next group.
+    return Recipe((Zero("counters"), launch), (("counters", 4),))
 
 
 def _tile(shape: Geometry, variant: Variant, device: Device, scalars: Scalars) -> Recipe:

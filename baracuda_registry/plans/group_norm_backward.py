@@ -354,8 +354,8 @@ def _stream(work: Work) -> Recipe:
         "step_runs": teams % runs,
     }
     gradient = Launch("gradient", (grid, 1, 1), (threads, 1, 1), scalars, shared)
-    if not tuning["queue"]:
-        affine = work.affine(cluster * shape.batch)
+    if cluster == 1:
+        affine = work.affine()
         return Recipe((gradient, *affine.steps), affine.buffers)
     row_sums = 2 * cluster * shape.rows * work.accumulator_bytes if work.wants_affine else 0
     # The ticket of the next group, and of each place in a sample how many of its groups are done.
@@ -459,7 +459,6 @@ _RECIPES: dict[str, Callable[[Work], Recipe]] = {
     "warp": _onchip,
     "block": _onchip,
     "stream": _stream,
-    "queue": _stream,
     "tile": _tile,
     "thread": _thread,
     "reread": _reread,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..bucket import Octave, Same, Whole
@@ -131,6 +131,7 @@ def lp_pool_facts(desc: LpPool1dDescriptor) -> dict[str, Fact]:
         "batch": desc.batch,
         "channels": desc.channels,
         "rows": desc.rows,
+        "total": desc.rows * desc.l_in,
         "l_in": desc.l_in,
         "l_out": desc.output_length,
         "window": desc.window,
@@ -164,6 +165,7 @@ def scalars(desc: LpPool1dDescriptor) -> dict[str, int | float]:
     power = received_power(desc)
     return {
         "rows": desc.rows,
+        "total": desc.rows * desc.l_in,
         "l_in": desc.l_in,
         "l_out": desc.output_length,
         "window": desc.window,
@@ -173,13 +175,30 @@ def scalars(desc: LpPool1dDescriptor) -> dict[str, int | float]:
     }
 
 
-def run_length(itemsize: int, stride: int, nbytes: int) -> int:
-    """Windows of a thread of the register designs, as the kernels have it: the smallest power of two, a pack at most,
-    whose inputs are `nbytes` or more."""
-    windows = 1
-    while windows < 16 // itemsize and windows * stride * itemsize < nbytes:
-        windows *= 2
-    return windows
+def seamless(desc: LpPool1dDescriptor) -> LpPool1dDescriptor:
+    """The same problem as one row, where no window overlaps another or a gap lies between rows: rows of any length then
+    begin at whole packs."""
+    total = desc.rows * desc.l_in
+    if desc.window > desc.step or desc.l_in != desc.output_length * desc.step or total >= 2**30:
+        return desc
+    return replace(desc, batch=1, channels=1, l_in=total)
+
+
+def _run_scalars(desc: LpPool1dDescriptor, windows: int) -> dict[str, int | float]:
+    """Scalars of the register designs, whose threads have `windows` windows: the runs of a row, which begin where packs of
+    the output do, and whether those are places of packs of the input too."""
+    pack = 16 // desc.element.itemsize
+    together = min(pack, windows & -windows)
+    rows_aligned = desc.rows == 1 or desc.output_length % together == 0
+    runs = -(-(desc.output_length + (0 if rows_aligned else together - 1)) // windows)
+    inputs_aligned = windows * desc.step % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0)
+    return {
+        **scalars(desc),
+        "runs_per_row": runs,
+        **division("runs", runs),
+        "packs_aligned": int(rows_aligned and inputs_aligned),
+        "partial_windows": int((desc.output_length - 1) * desc.step + desc.window > desc.l_in),
+    }
 
 
 def block_of_rows(rows: int, padded: int, values: int, threads: int) -> dict[str, int]:
@@ -263,13 +282,19 @@ class LpPool1dPlan(Plan[LpPool1dDescriptor, LpPool1dFwArgs]):
             return Recipe(())
         tuning = variant.tuning
         threads = tuning["threads_pool"]
+        desc = seamless(desc)
         values = scalars(desc)
         l_out = desc.output_length
-        if "stride" in tuning:
-            run = run_length(desc.element.itemsize, desc.step, tuning["bytes"])
-            runs = -(-l_out // run)
-            values |= {"runs_per_row": runs, **division("runs", runs)}
-            total = desc.rows * runs
+        if "windows" in tuning:
+            values = _run_scalars(desc, tuning["windows"])
+            total = desc.rows * int(values["runs_per_row"])
+        elif "run" in tuning:
+            run = tuning["run"]
+            owners = threads - -(-(desc.window - 1) // run)
+            # A row's first outputs share a pack with the row before.
+            tiles = -(-(l_out + run - 1) // (owners * run))
+            values |= {"tiles_per_row": tiles, **division("tiles", tiles)}
+            return Recipe((Launch("pool", (desc.rows * tiles, 1, 1), (threads, 1, 1), values),))
         elif "chunk" in tuning:
             return Recipe((_tile_launch(desc, tuning, values),))
         elif "threads" in tuning:

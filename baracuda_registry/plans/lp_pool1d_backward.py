@@ -20,8 +20,8 @@ from .lp_pool1d import (
     division,
     lp_pool_facts,
     received_power,
-    run_length,
     scalars,
+    seamless,
     shapes,
     validate_lp_pool,
 )
@@ -94,12 +94,22 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
             return Recipe(())
         tuning = variant.tuning
         threads = tuning["threads_gradient"]
+        desc = seamless(desc)
         values = scalars(desc)
-        if "stride" in tuning:
-            inputs = desc.step * run_length(desc.element.itemsize, desc.step, tuning["bytes"])
-            runs = -(-desc.l_in // inputs)
-            values |= {"runs_per_row": runs, **division("runs", runs)}
+        if "windows" in tuning:
+            values = _run_scalars(desc, tuning["windows"])
+            total = desc.rows * int(values["runs_per_row"])
+        elif "pack" in tuning:
+            runs = -(-(desc.l_in + tuning["pack"] - 1) // tuning["pack"])
+            values |= {"runs_per_row": runs, **division("runs", runs), **division("stride", desc.step)}
             total = desc.rows * runs
+        elif "run" in tuning:
+            run = tuning["run"]
+            owners = threads - -(-(desc.window - 1) // run)
+            # A row's first inputs share a pack with the row before.
+            tiles = -(-(desc.l_in + run - 1) // (owners * run))
+            values |= {"tiles_per_row": tiles, **division("tiles", tiles)}
+            return Recipe((Launch("gradient", (desc.rows * tiles, 1, 1), (threads, 1, 1), values),))
         elif "chunk" in tuning:
             return Recipe((_tile_launch(desc, tuning, values),))
         elif variant.pinned_only:
@@ -118,6 +128,27 @@ class LpPool1dBackwardPlan(Plan[LpPool1dDescriptor, LpPool1dBwArgs]):
     def run_bw(self, stream: Any, workspace: Any, args: LpPool1dBwArgs) -> None:
         """`run`, by the seed's name."""
         self.run(stream, workspace, args)
+
+
+def _run_scalars(desc: LpPool1dDescriptor, windows: int) -> dict[str, int | float]:
+    """Scalars of the register designs, in whose threads' runs `windows` windows begin.
+
+    `packs_aligned`: runs of inputs begin at packs; `windows_aligned`: no window reaches into another run, and those of a
+    run lie in aligned packs (or in an aligned part of one).
+    """
+    pack = 16 // desc.element.itemsize
+    inputs = windows * desc.step
+    runs = -(-desc.l_in // inputs)
+    together = min(pack, windows)
+    packs_aligned = inputs % pack == 0 and (desc.rows == 1 or desc.l_in % pack == 0)
+    windows_aligned = desc.window <= desc.step and (desc.rows == 1 or desc.output_length % together == 0)
+    return {
+        **scalars(desc),
+        "runs_per_row": runs,
+        **division("runs", runs),
+        "packs_aligned": int(packs_aligned),
+        "windows_aligned": int(windows_aligned),
+    }
 
 
 def _tile_launch(

@@ -94,6 +94,10 @@ _NORMALIZE_THREAD = _parameters(
     f"{_TENSORS}, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements,"
     "acc_t inverse_elements, acc_t eps, int tile_groups"
 )
+_NORMALIZE_CLUSTER = _parameters(
+    f"{_TENSORS}, int* counters, long long groups, int groups_per_sample, int channels_per_group, int spatial, int elements,"
+    "acc_t inverse_elements, acc_t eps, int step_channels, int step_elements"
+)
 _TILE_LIMITS = (
     Constraint("channels", "le", 2**30, "channels of a tile are counted in 32 bits"),
     Constraint("groups", "le", 2**31 - 1, "a block takes at least one group"),
@@ -127,9 +131,11 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
 
 def _forward_onchip(wide: int) -> Iterator[Design]:
     """Designs that read a group once, into registers."""
-    # A tile serves better the groups that leave lanes idle, a block the few groups that leave multiprocessors idle.
-    small = RankRule((Constraint("group_packs", "lt", 32),), 26)
+    # A tile serves better very many groups that leave most lanes idle, a block the few groups that leave multiprocessors
+    # idle, and the long ones, which warps read too few of at once.
+    small = RankRule((Constraint("group_packs", "lt", 8), Constraint("groups", "ge", 8192)), 26)
     few = RankRule((Constraint("groups", "lt", 1056), Constraint("group_packs", "gt", 64)), 28)
+    long = RankRule((Constraint("group_packs", "ge", 96),), 26)
     for packs, rank in ((2, 10), (8, 11)):
         yield Design(
             name=f"warp_p{packs}_v{wide}",
@@ -137,7 +143,7 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
             summary=f"one warp holds a group in registers, {packs} 16-byte packs a thread",
             kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, 256, 8 // packs + 1),),
             rank=rank,
-            rank_rules=(small, few),
+            rank_rules=(small, few, long),
             tuning={"vector": wide, "packs": packs, "shared_packs": 0, "groups_per_block": 8, "straddle": 1},
             constraints=(
                 *_aligned_groups(wide),
@@ -148,18 +154,18 @@ def _forward_onchip(wide: int) -> Iterator[Design]:
         )
     double = wide == 2
     for packs, shared, min_blocks, straddle, rank in (
-        (2, 0, 3, 1, 20),
+        (2, 0, 3, 1, 23),
         (5, 0, 2, 1, 21),
         (10, 0, 1 if double else 2, 0, 22),
-        (20, 13, 2 if wide == 4 else 1, 1, 23 if wide < 8 else 25),
+        (20, 13, 2 if wide == 4 else 1, 1, 23),
     ):
         rules: tuple[RankRule, ...] = ()
         if packs < 10:
             # With few groups the widest block is the fastest; with many, more and smaller blocks a multiprocessor
             # overlap one's barriers with another's reads.
             rules = (
-                RankRule((Constraint("groups", "lt", 264),), rank),
-                RankRule((Constraint("group_packs", "gt", 256 * packs),), 30),
+                RankRule((Constraint("groups", "lt", 264),), 20 if packs == 2 else 21),
+                RankRule((Constraint("group_packs", "gt", 256 * packs),), 30 if packs == 2 else 22),
             )
         place = f"{shared} of them in shared memory" if shared else "all in registers"
         yield Design(
@@ -208,7 +214,11 @@ def _forward_stream(wide: int) -> Iterator[Design]:
             name=f"stream_{tier}p{packs}_v{wide}",
             template="group_norm_stream.cu.j2",
             summary=f"{who} group after group in shared memory, {packs} 16-byte packs a thread",
-            kernels=(Kernel("normalize", _NORMALIZE_ONCHIP, threads, 1, cluster),),
+            kernels=(
+                Kernel(
+                    "normalize", _NORMALIZE_CLUSTER if cluster > 1 else _NORMALIZE_ONCHIP, threads, 1, cluster
+                ),
+            ),
             rank=23 + cluster,
             rank_rules=_few_groups(cluster),
             tuning={
@@ -229,16 +239,20 @@ def _forward_stream(wide: int) -> Iterator[Design]:
 
 
 def _few_groups(cluster: int) -> tuple[RankRule, ...]:
-    """Groups fewer than multiprocessors are shared by clusters that keep more of these busy."""
+    """Large groups fewer than multiprocessors are shared by clusters that keep more of these busy."""
     if cluster == 1:
-        return ()
-    few = Constraint("groups", "le", 132 // cluster)
-    return (RankRule((few, Constraint("group_packs", "ge", 2048)), 20 - cluster),)
+        few = Constraint("groups", "le", 132)
+        return (RankRule((few, Constraint("group_packs", "gt", 2560)), 20),)
+    large = Constraint("group_packs", "ge", 8192)
+    rules = [RankRule((Constraint("groups", "le", 132 // cluster), large), 20 - cluster)]
+    if cluster == 8:
+        rules.append(RankRule((Constraint("groups", "le", 66), Constraint("group_packs", "ge", 32768)), 15))
+    return tuple(rules)
 
 
 def _forward_tile(wide: int) -> Iterator[Design]:
     """Designs for small groups: any length, whole vectors all the same."""
-    for held, rank, rules in ((8, 25, (RankRule((Constraint("group_packs", "lt", 32),), 5),)), (32, 29, ())):
+    for held, rank, rules in ((8, 25, (RankRule((Constraint("group_packs", "lt", 32),), 12),)), (32, 41, ())):
         yield Design(
             name=f"tile_h{held}_v{wide}",
             template="group_norm_tile.cu.j2",
@@ -267,7 +281,7 @@ _THREAD_LIMITS = (
     Constraint("group_stride", "le", 16, "threads of a warp must meet in few banks of shared memory"),
     *_TILE_LIMITS,
 )
-_THREAD_RANKS = (RankRule((Constraint("groups", "ge", 32768), Constraint("group_elements", "le", 128)), 4),)
+_THREAD_RANKS = (RankRule((Constraint("groups", "ge", 16384), Constraint("group_elements", "le", 128)), 4),)
 
 
 def _forward_thread(wide: int) -> Iterator[Design]:
@@ -345,7 +359,7 @@ _STREAM_SCALARS = (
     "int lane_bits, int runs, int step_channels, int step_runs, int keep_sums"
 )
 _GRADIENT_STREAM = _parameters(f"{_BACKWARD}, out sum row_sums, {_STREAM_SCALARS}")
-_GRADIENT_QUEUE = _parameters(
+_GRADIENT_CLUSTER = _parameters(
     f"{_BACKWARD}, out dgamma, out dbeta, sum row_sums, int* counters, {_STREAM_SCALARS}"
 )
 _GRADIENT_TILE = _parameters(
@@ -400,6 +414,7 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
         RankRule((Constraint("channels_per_group", "eq", 1), Constraint("run_packs", "lt", 32)), 26),
         RankRule((Constraint("run_packs", "lt", 12),), 26),
         RankRule((Constraint("groups", "lt", 1056), Constraint("run_packs", "gt", 64)), 28),
+        RankRule((Constraint("run_packs", "ge", 96),), 26),
     )
     for packs, rank in ((2, 10), (5, 11)):
         yield Design(
@@ -424,14 +439,14 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
             alignment=16,
         )
     double = wide == 2
-    widths: tuple[tuple[int, int, int, int], ...] = ((2, 2, 0, 20), (5, 1 if double else 2, 0, 21))
+    widths: tuple[tuple[int, int, int, int], ...] = ((2, 2, 0, 23), (5, 1 if double else 2, 0, 21))
     if double:
         widths += ((16, 1, 1, 22),)
     for packs, min_blocks, shared_dy, rank in widths:
         rules = ()
         if packs < 5:
             rules = (
-                RankRule((Constraint("groups", "lt", 264),), rank),
+                RankRule((Constraint("groups", "lt", 264),), 20),
                 RankRule((Constraint("run_packs", "gt", 256 * packs),), 30),
             )
         place = "x in registers and dy in shared memory" if shared_dy else "both in registers"
@@ -460,31 +475,25 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
 
 def _backward_stream(wide: int) -> Iterator[Design]:
     """Persistent designs: a group's dy and x in shared memory, the next one's on their way."""
-    # A queue pays where a block takes many groups.
-    many = RankRule((Constraint("groups", "ge", 2048), Constraint("group_packs", "ge", 1024)), 19)
-    most, threads = (14, 512) if wide == 2 else (8, 896)
-    for packs, cluster, queue in (
-        (most // 2, 1, 0),
-        (most, 1, 0),
-        *((most, cluster, 1) for cluster in (1, 2, 4, 8)),
-    ):
+    packs, batch, threads = (14, 7, 512) if wide == 2 else (8, 4, 896)
+    for cluster in (1, 2, 4, 8):
         tier = f"cluster{cluster}_" if cluster > 1 else ""
         who = f"the {cluster} blocks of a cluster hold" if cluster > 1 else "one block holds"
-        how = "handed out by a counter" if queue else "in equal shares"
-        gradient = Kernel("gradient", _GRADIENT_QUEUE if queue else _GRADIENT_STREAM, threads, 1, cluster)
+        gradient = Kernel(
+            "gradient", _GRADIENT_CLUSTER if cluster > 1 else _GRADIENT_STREAM, threads, 1, cluster
+        )
         yield Design(
-            name=f"{'queue' if queue else 'stream'}_{tier}p{packs}_v{wide}",
+            name=f"stream_{tier}p{packs}_v{wide}",
             template="group_norm_backward_stream.cu.j2",
-            summary=f"{who} dy and x of group after group, {how}, in shared memory, {packs} 16-byte packs a thread",
-            kernels=(gradient,) if queue else (gradient, *_AFFINE_KERNELS),
-            rank=23 + cluster + queue if packs == most else 29,
-            rank_rules=(*_few_groups(cluster), *((many,) if queue and cluster == 1 else ())),
+            summary=f"{who} dy and x of group after group in shared memory, {packs} 16-byte packs a thread",
+            kernels=(gradient,) if cluster > 1 else (gradient, *_AFFINE_KERNELS),
+            rank=23 + cluster,
+            rank_rules=(*_few_groups(cluster), *(() if wide == 2 else _several_blocks(cluster))),
             tuning={
                 "vector": wide,
                 "packs": packs,
-                "batch": 7 if wide == 2 else 4,
+                "batch": batch,
                 "cluster": cluster,
-                "queue": queue,
                 "affine_threads": _AFFINE_THREADS,
             },
             constraints=(
@@ -497,6 +506,12 @@ def _backward_stream(wide: int) -> Iterator[Design]:
         )
 
 
+def _several_blocks(cluster: int) -> tuple[RankRule, ...]:
+    """A slice of a group is best so small that a multiprocessor holds several blocks, which overlap each other's phases."""
+    least = {4: 6400, 8: 12800}.get(cluster)
+    return () if least is None else (RankRule((Constraint("group_packs", "gt", least),), 25 - cluster // 4),)
+
+
 def _backward_tile(wide: int) -> Iterator[Design]:
     """Designs for short rows: any length, whole vectors all the same."""
     # 32 elements each of dy and x take 128 registers in f64.
@@ -504,7 +519,8 @@ def _backward_tile(wide: int) -> Iterator[Design]:
         RankRule((Constraint("channels_per_group", "eq", 1), Constraint("group_packs", "lt", 32)), 5),
         RankRule((Constraint("group_packs", "lt", 12),), 5),
     )
-    for held, rank, rules in ((8, 25, small), (16 if wide == 2 else 32, 29, ())):
+    few = (RankRule((Constraint("groups", "lt", 264), Constraint("group_elements", "ge", 2048)), 68),)
+    for held, rank, rules in ((8, 25, small), (16 if wide == 2 else 32, 29, few)):
         yield Design(
             name=f"tile_h{held}_v{wide}",
             template="group_norm_backward_tile.cu.j2",
@@ -570,6 +586,12 @@ def _backward_any_size(wide: int, element: ElementKind) -> Iterator[Design]:
             summary=f"one block goes over a group of any size twice, {vector} element(s) an access",
             kernels=(Kernel("gradient", _GRADIENT_REREAD, 512, 1), *_AFFINE_KERNELS),
             rank=60 + step,
+            rank_rules=(
+                RankRule((Constraint("groups", "ge", 132),), 49 + step),
+                RankRule(
+                    (Constraint("groups", "ge", 32), Constraint("group_elements", "le", 16384)), 49 + step
+                ),
+            ),
             tuning=tuning,
             constraints=constraints,
             alignment=alignment,

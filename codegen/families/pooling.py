@@ -17,18 +17,58 @@ _POWERS = {"p1": 1, "p2": 2, "p3": 3, "pany": 0}
 """Powers with code of their own (products, square root, cube root), and the one that takes every p."""
 
 _MAX_WINDOW = 8
-_STRIDES = (1, 2, 3, 4)
+_STRIDES = (1, 2, 3, 4, 5, 6, 7, 8)
 """Strides with a source of their own: one for all of them takes many seconds to compile."""
+_LONG_TO_COMPILE = (5, 7)
+"""Strides whose runs have so many elements that general powers of all of them take more than a second to compile."""
+_SPARSE_STRIDE = 5
+"""Least stride of the backward form for windows that do not overlap."""
 _THREADS = 256
 _RUN_THREADS = 128
 _RUN_BYTES = 32
 """Bytes of input a thread of the register designs has in flight at least."""
+
+
+def _run_windows(element: ElementKind, stride: int, power: int) -> int:
+    """Windows of a thread of the register designs: the smallest power of two whose inputs are enough bytes and whole
+    packs of 16.  With stride 1 and general powers one pack is as much as compiles in a second."""
+    windows = 1
+    least = 16 if stride == 1 and power == 0 else _RUN_BYTES
+    while (nbytes := windows * stride * element.itemsize) < least or nbytes % 16:
+        windows *= 2
+    return windows
+
+
+def _sliding_run(element: ElementKind) -> int:
+    """Consecutive terms of a thread of the sliding designs."""
+    return 4 if element is ElementKind.F64 else 8
+
+
+_MAX_SLIDING = 512
+"""Longest window of those: whole runs are added one by one, and the windows of a quarter of a block's runs are lost."""
 _MAX_FAST_POWER = 1024
 _CHUNKS = (25, 9, 1)
 """Chunks of the tile designs, longest first: the cost of a sum is about its length over the chunk's."""
 
 _TILE_BYTES = 32768
 """Values of a tile; its prefix and suffix sums take twice that of shared memory, three blocks of it an SM."""
+
+
+def _run_blocks(element: ElementKind, stride: int, power: int) -> int:
+    """Blocks an SM of the forward register designs: as many as hold all values without spilling."""
+    long = stride in (5, 7)
+    if element is ElementKind.F64:
+        return 5 if long and power == 0 else 6
+    if element is ElementKind.F32:
+        return (6 if long else 8) if power == 0 else 7 if long else 8 if stride == 1 else 10
+    if power == 3 and stride == 2:
+        return 6
+    return {1: 5, 2: 7, 3: 5, 4: 9, 5: 5, 6: 8, 7: 4, 8: 9}[stride]
+
+
+def _gradient_blocks(element: ElementKind, stride: int, power: int) -> int:
+    """The same for the backward ones."""
+    return 4 if stride in (1, 5, 7) else 5
 
 
 def _accumulated(element: ElementKind, _: ElementKind | None) -> PrecisionGuarantee:
@@ -62,23 +102,62 @@ def _fast_power_constraints(element: ElementKind, power: int) -> tuple[Constrain
 
 
 def _fast_factor_constraints(element: ElementKind, power: int) -> tuple[Constraint, ...]:
-    """16-bit types take |x|^(p-1) from the special-function units, whose error p magnifies."""
-    if power or element.itemsize > 2:
+    """f32 arithmetic takes |x|^(p-1) from a logarithm of single precision and some, whose error p magnifies."""
+    if power or element is ElementKind.F64:
         return _power_constraints(power)
     return (Constraint("p", "le", 128, "p magnifies the error of the fast logarithm"),)
+
+
+_SHORT_STRIDE = Constraint("stride", "lt", 2**29, "positions in a row are 32-bit")
+_SHORT_ROWS = Constraint("l_in", "lt", 2**30, "positions in a row are 32-bit")
 
 
 def _small_constraints(stride: int) -> tuple[Constraint, ...]:
     return (
         Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
         Constraint("stride", "eq", stride, "the stride is compiled in"),
+        _SHORT_ROWS,
     )
+
+
+def _sliding_constraints(element: ElementKind) -> tuple[Constraint, ...]:
+    return (
+        Constraint("stride", "eq", 1, "windows slide by one"),
+        Constraint(
+            "window", "gt", _sliding_run(element), "a window must reach over the end of a thread's run"
+        ),
+        Constraint("window", "le", _MAX_SLIDING, "whole runs are added one by one"),
+        _SHORT_ROWS,
+    )
+
+
+def _sliding_tuning(element: ElementKind, power: int) -> dict[str, int]:
+    return {
+        "power": power,
+        "fast": 1,
+        "run": _sliding_run(element),
+        "threads": _THREADS,
+        "exact_sums": int(element.itemsize > 2),
+    }
 
 
 def _tile_ranks(chunk: int, field: str, rank: int) -> tuple[RankRule, ...]:
     """Long chunks pay for sums of about two of them."""
-    enough = {25: 48, 9: 9, 1: 1}[chunk]
+    enough = {25: 48, 9: 9 if field == "window" else 24, 1: 1}[chunk]
     return (RankRule((Constraint(field, "lt", enough),), rank + 20),)
+
+
+def _gather_ranks(penalty: int, *, backward: bool) -> tuple[RankRule, ...]:
+    """A thread an output is the fastest where windows share little, and where there is next to nothing to do.
+
+    Backward the rows must be short too: tiles pay for what lies past the ends of theirs.
+    """
+    pairs = Constraint("l_in", "le", 256) if backward else Constraint("window", "le", 16)
+    return (
+        RankRule((Constraint("total", "le", 8192), Constraint("window", "le", 128)), 8 + penalty),
+        RankRule((Constraint("overlap", "le", 1), Constraint("window", "le", 128)), 18 + penalty),
+        RankRule((Constraint("overlap", "le", 2), pairs), 18 + penalty),
+    )
 
 
 def _divisor(name: str) -> tuple[Parameter, Parameter]:
@@ -93,14 +172,16 @@ _BACKWARD = (
     Parameter("dy", "const elem_t* __restrict__"),
     Parameter("dx", "elem_t* __restrict__"),
 )
+_ROWS = (Parameter("rows", "long long"), Parameter("l_in", "int"), Parameter("l_out", "int"))
 _REGISTERS = (
-    *_EXTENTS,
-    Parameter("runs_per_row", "long long"),
+    *_ROWS,
+    Parameter("runs_per_row", "int"),
     *_divisor("runs"),
     Parameter("window", "int"),
-    Parameter("stride", "int"),
     Parameter("p", "acc_t"),
 )
+_POOLED = (Parameter("packs_aligned", "int"), Parameter("partial_windows", "int"))
+_HALO = (Parameter("packs_aligned", "int"), Parameter("windows_aligned", "int"))
 _TILE = (
     *_EXTENTS,
     Parameter("tiles_per_row", "long long"),
@@ -113,6 +194,14 @@ _TILE = (
     Parameter("stride", "int"),
     Parameter("p", "acc_t"),
 )
+_SLIDING = (
+    *_ROWS,
+    Parameter("tiles_per_row", "int"),
+    *_divisor("tiles"),
+    Parameter("window", "int"),
+    Parameter("p", "acc_t"),
+)
+_STRIDE = Parameter("stride", "int")
 _INVERSE = Parameter("inverse_p", "acc_t")
 _LONG = (Parameter("window", "long long"), Parameter("stride", "long long"), Parameter("p", "acc_t"))
 
@@ -130,15 +219,57 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                 template="lp_pool1d_registers.cu.j2",
                 summary="a thread pools a run of outputs from packs of 16 bytes, windows and powers in registers",
                 kernels=(
-                    Kernel("pool", (*_FORWARD, *_REGISTERS, _INVERSE), _RUN_THREADS, 5 if double else 6),
+                    Kernel(
+                        "pool",
+                        (*_FORWARD, *_REGISTERS, *_POOLED, _INVERSE),
+                        _RUN_THREADS,
+                        _run_blocks(element, stride, power),
+                    ),
                 ),
                 rank=10 + penalty,
-                tuning={"power": power, "max_window": _MAX_WINDOW, "stride": stride, "bytes": _RUN_BYTES},
+                tuning={
+                    "power": power,
+                    "max_window": _MAX_WINDOW,
+                    "stride": stride,
+                    "windows": _run_windows(element, stride, power),
+                },
                 constraints=(*_fast_power_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,
             )
             for stride in _STRIDES
         ]
+        designs.append(
+            Design(
+                name=f"sparse_{name}_v{wide}",
+                template="lp_pool1d_registers.cu.j2",
+                summary="a thread an output loads its window in packs of 16 bytes; strides past the compiled ones",
+                kernels=(
+                    Kernel("pool", (*_FORWARD, *_REGISTERS, *_POOLED, _STRIDE, _INVERSE), _RUN_THREADS, 8),
+                ),
+                rank=12 + penalty,
+                tuning={"power": power, "max_window": _MAX_WINDOW, "stride": 0, "windows": 1},
+                constraints=(
+                    *_fast_power_constraints(element, power),
+                    Constraint("window", "le", _MAX_WINDOW, "the windows of a thread are held in registers"),
+                    Constraint("stride", "gt", _STRIDES[-1], "shorter strides are compiled in"),
+                    _SHORT_STRIDE,
+                    _SHORT_ROWS,
+                ),
+                alignment=16,
+            )
+        )
+        designs.append(
+            Design(
+                name=f"sliding_{name}_v{wide}",
+                template="lp_pool1d_sliding.cu.j2",
+                summary="windows of stride 1 from the ends, the wholes and the beginnings of threads' runs",
+                kernels=(Kernel("pool", (*_FORWARD, *_SLIDING, _INVERSE), _THREADS, 4),),
+                rank=15 + penalty,
+                tuning=_sliding_tuning(element, power),
+                constraints=(*_fast_power_constraints(element, power), *_sliding_constraints(element)),
+                alignment=16,
+            )
+        )
         for place, chunk in enumerate(_CHUNKS):
             rank = 20 + place + penalty
             designs.append(
@@ -191,6 +322,7 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                 summary="a thread an output walks its window in memory; any window, stride and alignment",
                 kernels=(Kernel("pool", (*_FORWARD, *_EXTENTS, *_divisor("outputs"), *_LONG), _THREADS),),
                 rank=40 + penalty,
+                rank_rules=_gather_ranks(penalty, backward=False),
                 tuning={"power": power},
                 constraints=_power_constraints(power),
                 alignment=1,
@@ -202,7 +334,8 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
 def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
     designs: list[Design] = []
     wide = 16 // element.itemsize
-    blocks = 2 if element is ElementKind.F64 else 3
+    double = element is ElementKind.F64
+    blocks = 2 if double else 3
     for name, power in _POWERS.items():
         penalty = 0 if power else 5
         designs += [
@@ -210,20 +343,68 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                 name=f"registers_{name}_s{stride}_v{wide}",
                 template="lp_pool1d_backward_registers.cu.j2",
                 summary="a thread owns a run of inputs: each window's coefficient once, sums in registers",
-                kernels=(Kernel("gradient", (*_BACKWARD, *_REGISTERS), _RUN_THREADS, 5),),
+                kernels=(
+                    Kernel(
+                        "gradient",
+                        (*_BACKWARD, *_REGISTERS, *_HALO),
+                        _RUN_THREADS,
+                        _gradient_blocks(element, stride, power),
+                    ),
+                ),
                 rank=10 + penalty,
                 tuning={
                     "power": power,
                     "fast": 1,
                     "max_window": _MAX_WINDOW,
                     "stride": stride,
-                    "bytes": _RUN_BYTES,
+                    "windows": _run_windows(element, stride, power),
                 },
                 constraints=(*_fast_factor_constraints(element, power), *_small_constraints(stride)),
                 alignment=16,
             )
             for stride in _STRIDES
+            if power or stride not in _LONG_TO_COMPILE
         ]
+        designs.append(
+            Design(
+                name=f"sparse_{name}_v{wide}",
+                template="lp_pool1d_backward_sparse.cu.j2",
+                summary="a thread owns a pack of inputs, which few windows reach into",
+                kernels=(
+                    Kernel(
+                        "gradient",
+                        (*_BACKWARD, *_REGISTERS, _STRIDE, *_divisor("stride")),
+                        _RUN_THREADS,
+                        5 if double else 8,
+                    ),
+                ),
+                rank=12 + penalty,
+                rank_rules=(
+                    RankRule((Constraint("p", "eq", 1), Constraint("stride", "ge", 7)), 9 + penalty),
+                ),
+                tuning={"power": power, "fast": 1, "pack": wide, "reach": 2 + (wide - 1) // _SPARSE_STRIDE},
+                constraints=(
+                    *_fast_factor_constraints(element, power),
+                    Constraint("overlap", "eq", 1, "an element has one window at most"),
+                    Constraint("stride", "ge", _SPARSE_STRIDE, "too many windows reach into a pack"),
+                    _SHORT_STRIDE,
+                    _SHORT_ROWS,
+                ),
+                alignment=16,
+            )
+        )
+        designs.append(
+            Design(
+                name=f"sliding_{name}_v{wide}",
+                template="lp_pool1d_backward_sliding.cu.j2",
+                summary="coefficients of windows of stride 1, summed from the ends, the wholes and the beginnings of threads' runs",
+                kernels=(Kernel("gradient", (*_BACKWARD, *_SLIDING), _THREADS, 3 if double else 4),),
+                rank=15 + penalty,
+                tuning=_sliding_tuning(element, power),
+                constraints=(*_fast_factor_constraints(element, power), *_sliding_constraints(element)),
+                alignment=16,
+            )
+        )
         for place, chunk in enumerate(_CHUNKS):
             rank = 20 + place + penalty
             reaching = Constraint("whole_overlap", "ge", chunk, "a range must reach over the end of a chunk")
@@ -273,6 +454,7 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
                     ),
                 ),
                 rank=40 + penalty,
+                rank_rules=_gather_ranks(penalty, backward=True),
                 tuning={"power": power, "fast": 0},
                 constraints=_power_constraints(power),
                 alignment=1,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from baracuda_registry.constraint import Constraint
 from baracuda_registry.elements import FLOATING, ElementKind, MathPrecision
+from baracuda_registry.manifest import RankRule
 from baracuda_registry.sku import OpCategory, PrecisionGuarantee, QuantizeKind
 
 from ..model import Design, Kernel, Op, Parameter
@@ -91,7 +92,13 @@ def _designs(kind: QuantizeKind, template: str, element: ElementKind) -> tuple[D
         wide = max(wide, 4)
 
     def design(
-        name: str, vector: int, rank: int, summary: str, *constraints: Constraint, straddle: bool
+        name: str,
+        vector: int,
+        rank: int,
+        summary: str,
+        *constraints: Constraint,
+        straddle: bool,
+        rules: tuple[RankRule, ...] = (),
     ) -> Design:
         packs = min(_PACKS[kind], _PACKS[kind] * _VECTOR_BYTES // (vector * element.itemsize))
         return Design(
@@ -100,6 +107,7 @@ def _designs(kind: QuantizeKind, template: str, element: ElementKind) -> tuple[D
             summary=summary,
             kernels=(Kernel("stream", _OPERANDS[kind] + _WALK + (_TOTAL if straddle else ()), _THREADS),),
             rank=rank,
+            rank_rules=rules,
             tuning={"vector": vector, "packs": packs, "straddle": int(straddle)},
             constraints=constraints,
             alignment=_VECTOR_BYTES if vector > 1 else 1,
@@ -113,7 +121,10 @@ def _designs(kind: QuantizeKind, template: str, element: ElementKind) -> tuple[D
             f"straddling_v{wide}", wide, 20, f"packs of {wide} elements, each chooses between two groups", reach,
             straddle=True,
         ),
-        design("elementwise_v1", 1, 30, "single elements, of any group size and alignment", straddle=False),
+        design(
+            "elementwise_v1", 1, 30, "single elements, of any group size and alignment", straddle=False,
+            rules=(RankRule((Constraint("total", "le", 32768),), 5),),
+        ),
     )  # fmt: skip
 
 

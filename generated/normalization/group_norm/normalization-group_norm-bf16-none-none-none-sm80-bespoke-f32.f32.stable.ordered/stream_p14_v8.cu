@@ -168,6 +168,11 @@ __device__ __forceinline__ T* in_block(T* own, int) {
 
 __device__ __forceinline__ void group_barrier() { __syncthreads(); }
 
+// Before the first access to another block's shared memory: a block that has not begun has none yet.
+__device__ __forceinline__ void wait_for_blocks() {
+    if (kCluster > 1) group_barrier();
+}
+
 // Sums over the group's blocks; every thread gets the same bits.  A `scratch` (kScratch) is free again for others
 // behind the next barrier of the group.
 __device__ __forceinline__ acc_t group_sum(acc_t value, acc_t* scratch) {
@@ -407,20 +412,20 @@ group_norm_bf16_stream_p14_v8_normalize(
     const int left = elements - place;
     const int count = left <= 0 ? 0 : (left + kStride - 1) / kStride;
     const channel_walk_t<int> start(channels_per_group > 1 ? place : 0, spatial);
-    const long long step = gridDim.x / kCluster;
+    const int clusters = gridDim.x / kCluster;
     long long group = blockIdx.x / kCluster;
     acc_t origin = to_acc(x[group * elements]);
-    x += group * elements + place;
-    y += group * elements + place;
+    const elem_t* source = x + group * elements + place;
 #pragma unroll 1
     for (int first = 0; first < kPacks; first += kBatch) {
 #pragma unroll
         for (int k = 0; k < kBatch; ++k)
-            if (first + k < count) copy_async(kept + (first + k) * 32, x + (first + k) * kStride);
+            if (first + k < count) copy_async(kept + (first + k) * 32, source + (first + k) * kStride);
         close_batch();
     }
+    wait_for_blocks();
     // Two barriers lie between uses of the same scratch.
-    for (; group < groups; group += step) {
+    while (group < groups) {
         acc_t sum = 0;
 #pragma unroll 1
         for (int batch = 0; batch < kBatches; ++batch) {
@@ -430,6 +435,7 @@ group_norm_bf16_stream_p14_v8_normalize(
                 if (k < count) add_distances(load_shared(kept + k * 32), origin, sum);
         }
         const acc_t total = group_sum(sum, scratch);
+        const long long next_group = group + clusters;
         const acc_t center = origin + total * inverse_elements;
 
         acc_t residual[kSums] = {};
@@ -450,8 +456,9 @@ group_norm_bf16_stream_p14_v8_normalize(
         const int group_channel = static_cast<int>(group) % groups_per_sample * channels_per_group;
         const elem_t* group_gamma = gamma == nullptr ? nullptr : gamma + group_channel;
         const elem_t* group_beta = gamma == nullptr ? nullptr : beta + group_channel;
-        const bool more = group + step < groups;
-        const elem_t* next = x + step * elements;
+        const bool more = next_group < groups;
+        const elem_t* next = x + next_group * elements + place;
+        elem_t* target = y + group * elements + place;
         if (more) origin = to_acc(next[-place]);
         channel_walk_t<int> walk = start;
 #pragma unroll 1
@@ -462,14 +469,13 @@ group_norm_bf16_stream_p14_v8_normalize(
                     vector_t values = load_shared(kept + k * 32);
                     if (more) copy_async(kept + k * 32, next + k * kStride);
                     normalize_pack(values, normalizer, group_gamma, group_beta, walk.channel, spatial - walk.within);
-                    store_vector(y + k * kStride, values);
+                    store_vector(target + k * kStride, values);
                 }
                 walk.advance(step_channels, step_elements, spatial);
                 walk.channel = fresh(walk.channel);  // else scales and shifts of all packs are loaded at once
             }
             close_batch();
         }
-        x = next;
-        y += step * elements;
+        group = next_group;
     }
 }

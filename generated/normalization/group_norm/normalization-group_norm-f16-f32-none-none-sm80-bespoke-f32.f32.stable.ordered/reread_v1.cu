@@ -197,29 +197,31 @@ __device__ __forceinline__ moments_t thread_moments(
         part.count = packs * kVector;
         part.shift = to_acc(raw[0].lane[0]);
         const acc_t inverse_count = 1 / part.count;
-        acc_t sum[kVector] = {};
+        acc_t sum = 0;
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
-#pragma unroll
-            for (int i = 0; i < kVector; ++i)
-                if (k < packs) sum[i] += to_acc(raw[k].lane[i]) - part.shift;
+            values_t values = unpack(raw[k]);
+            if (k < packs) sum += tree_sum(values.lane) - kVector * part.shift;
         }
-        const acc_t offset = tree_sum(sum) * inverse_count;
-        acc_t residual[kVector] = {};
-        acc_t square[kVector] = {};
+        const acc_t offset = sum * inverse_count;
+        // The scale is taken in by the subtraction: deviations of 16-bit data are no smaller than a float can hold.
+        const acc_t center = part.shift + offset;
+        acc_t residual[2] = {};
+        acc_t square[2] = {};
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
+            const values_t values = unpack(raw[k]);
 #pragma unroll
             for (int i = 0; i < kVector; ++i) {
-                const acc_t deviation = to_acc(raw[k].lane[i]) - part.shift - offset;
+                const acc_t scaled = values.lane[i] * kScale - center * kScale;
                 if (k < packs) {
-                    residual[i] += deviation;
-                    square[i] += (deviation * kScale) * (deviation * kScale);
+                    residual[i % 2] += scaled;
+                    square[i % 2] += scaled * scaled;
                 }
             }
         }
-        const acc_t left = tree_sum(residual) * inverse_count;
-        part.offset = offset + left;
+        const acc_t left = tree_sum(residual) * (inverse_count / kScale);
+        part.offset = (center - part.shift) + left;
         const acc_t variance = tree_sum(square) * (inverse_count / (kScale * kScale)) - left * left;
         part.spread = (variance < 0 ? acc_t(0) : variance) * (part.count * inverse_elements);
         total = merge(total, part, inverse_elements);

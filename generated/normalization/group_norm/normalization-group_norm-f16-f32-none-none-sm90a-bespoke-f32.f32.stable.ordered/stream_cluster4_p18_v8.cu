@@ -177,6 +177,11 @@ __device__ __forceinline__ void group_barrier() {
     __cluster_barrier_wait();
 }
 
+// Before the first access to another block's shared memory: a block that has not begun has none yet.
+__device__ __forceinline__ void wait_for_blocks() {
+    if (kCluster > 1) group_barrier();
+}
+
 // Sums over the group's blocks; every thread gets the same bits.  A `scratch` (kScratch) is free again for others
 // behind the next barrier of the group.
 __device__ __forceinline__ acc_t group_sum(acc_t value, acc_t* scratch) {
@@ -391,6 +396,7 @@ __device__ __forceinline__ statistics_t statistics_of(acc_t residual, acc_t squa
 
 // The blocks of a cluster share a group and go from group to group.  A thread keeps its 18 packs of a group in shared memory that is its own: as
 // soon as it has normalised one it starts the copy of the next group's, so that memory is never waited for in idleness.
+// Groups are handed out as clusters become free: how many the hardware holds at once is its own affair.
 // Two passes over what is kept give the mean, then the residuals, whose own mean corrects it; the first element is the
 // origin, so that a constant group is exact.
 extern "C" __global__ void __launch_bounds__(768, 1) __cluster_dims__(4, 1, 1)
@@ -401,6 +407,7 @@ group_norm_f16_f32_stream_cluster4_p18_v8_normalize(
     stat_t* __restrict__ saved_rstd,
     const elem_t* __restrict__ gamma,
     const elem_t* __restrict__ beta,
+    int* counters,
     long long groups,
     int groups_per_sample,
     int channels_per_group,
@@ -414,25 +421,28 @@ group_norm_f16_f32_stream_cluster4_p18_v8_normalize(
     extern __shared__ __align__(16) unsigned char baracuda_smem[];
     vector_t* kept = reinterpret_cast<vector_t*>(baracuda_smem) + (threadIdx.x / 32 * kPacks * 32 + (threadIdx.x & 31));
     acc_t* scratch = reinterpret_cast<acc_t*>(baracuda_smem + static_cast<size_t>(kPacks) * blockDim.x * sizeof(vector_t));
+    int* control = reinterpret_cast<int*>(scratch + 3 * kScratch);
     // A warp takes kPacks times 32 packs in a row.
     const int place = ((cluster_rank() * blockDim.x + threadIdx.x / 32 * 32) * kPacks + (threadIdx.x & 31)) * kVector;
     const int left = elements - place;
     const int count = left <= 0 ? 0 : (left + kStride - 1) / kStride;
     const channel_walk_t<int> start(channels_per_group > 1 ? place : 0, spatial);
-    const long long step = gridDim.x / kCluster;
+    const int clusters = gridDim.x / kCluster;
     long long group = blockIdx.x / kCluster;
     acc_t origin = to_acc(x[group * elements]);
-    x += group * elements + place;
-    y += group * elements + place;
+    const elem_t* source = x + group * elements + place;
 #pragma unroll 1
     for (int first = 0; first < kPacks; first += kBatch) {
 #pragma unroll
         for (int k = 0; k < kBatch; ++k)
-            if (first + k < count) copy_async(kept + (first + k) * 32, x + (first + k) * kStride);
+            if (first + k < count) copy_async(kept + (first + k) * 32, source + (first + k) * kStride);
         close_batch();
     }
+    wait_for_blocks();
     // Two barriers lie between uses of the same scratch.
-    for (; group < groups; group += step) {
+    while (group < groups) {
+        int ticket = 0;
+        if (threadIdx.x == 0 && cluster_rank() == 0) ticket = atomicAdd(counters, 1);
         acc_t sum = 0;
 #pragma unroll 1
         for (int batch = 0; batch < kBatches; ++batch) {
@@ -441,7 +451,10 @@ group_norm_f16_f32_stream_cluster4_p18_v8_normalize(
             for (int k = batch * kBatch; k < (batch + 1) * kBatch; ++k)
                 if (k < count) add_distances(load_shared(kept + k * 32), origin, sum);
         }
+        if (threadIdx.x == 0 && cluster_rank() == 0)
+            for (int rank = 0; rank < kCluster; ++rank) *in_block(control, rank) = ticket;
         const acc_t total = group_sum(sum, scratch);
+        const long long next_group = clusters + static_cast<long long>(*control);
         const acc_t center = origin + total * inverse_elements;
 
         acc_t residual[kSums] = {};
@@ -462,8 +475,9 @@ group_norm_f16_f32_stream_cluster4_p18_v8_normalize(
         const int group_channel = static_cast<int>(group) % groups_per_sample * channels_per_group;
         const elem_t* group_gamma = gamma == nullptr ? nullptr : gamma + group_channel;
         const elem_t* group_beta = gamma == nullptr ? nullptr : beta + group_channel;
-        const bool more = group + step < groups;
-        const elem_t* next = x + step * elements;
+        const bool more = next_group < groups;
+        const elem_t* next = x + next_group * elements + place;
+        elem_t* target = y + group * elements + place;
         if (more) origin = to_acc(next[-place]);
         channel_walk_t<int> walk = start;
 #pragma unroll 1
@@ -474,14 +488,13 @@ group_norm_f16_f32_stream_cluster4_p18_v8_normalize(
                     vector_t values = load_shared(kept + k * 32);
                     if (more) copy_async(kept + k * 32, next + k * kStride);
                     normalize_pack(values, normalizer, group_gamma, group_beta, walk.channel, spatial - walk.within);
-                    store_vector(y + k * kStride, values);
+                    store_vector(target + k * kStride, values);
                 }
                 walk.advance(step_channels, step_elements, spatial);
                 walk.channel = fresh(walk.channel);  // else scales and shifts of all packs are loaded at once
             }
             close_batch();
         }
-        x = next;
-        y += step * elements;
+        group = next_group;
     }
 }

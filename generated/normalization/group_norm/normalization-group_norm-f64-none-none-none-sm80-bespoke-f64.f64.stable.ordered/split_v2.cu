@@ -204,21 +204,21 @@ __device__ __forceinline__ moments_t thread_moments(
         part.count = packs * kVector;
         part.shift = to_acc(raw[0].lane[0]);
         const acc_t inverse_count = 1 / part.count;
-        acc_t sum[kVector] = {};
+        acc_t sum = 0;
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
-#pragma unroll
-            for (int i = 0; i < kVector; ++i)
-                if (k < packs) sum[i] += to_acc(raw[k].lane[i]) - part.shift;
+            values_t values = unpack(raw[k]);
+            if (k < packs) sum += tree_sum(values.lane) - kVector * part.shift;
         }
-        const acc_t offset = tree_sum(sum) * inverse_count;
+        const acc_t offset = sum * inverse_count;
         acc_t residual[kVector] = {};
         acc_t square[kVector] = {};
 #pragma unroll
         for (int k = 0; k < kPacks; ++k) {
+            const values_t values = unpack(raw[k]);
 #pragma unroll
             for (int i = 0; i < kVector; ++i) {
-                const acc_t deviation = to_acc(raw[k].lane[i]) - part.shift - offset;
+                const acc_t deviation = values.lane[i] - part.shift - offset;
                 if (k < packs) {
                     residual[i] += deviation;
                     square[i] += (deviation * kScale) * (deviation * kScale);

@@ -265,6 +265,15 @@ __device__ __forceinline__ void put_back(elem_t* global, const elem_t* shared, i
     if (whole + threadIdx.x < count) global[whole + threadIdx.x] = shared[whole + threadIdx.x];
 }
 
+// Keeps what uses a batch of loads behind the last of them.
+__device__ __forceinline__ void together(acc_t (&values)[8]) {
+#if defined(__CUDA_ARCH__)
+    asm volatile(""
+                 : "+f"(values[0]), "+f"(values[1]), "+f"(values[2]), "+f"(values[3]),
+                   "+f"(values[4]), "+f"(values[5]), "+f"(values[6]), "+f"(values[7]));
+#endif
+}
+
 // Sums over rows of row_sums [2][rows][channels], sums of dy first in memory, those of dy * xhat behind them.  A block
 // takes `columns` channels (32, or the power of two that holds fewer) and some of the rows, in a fixed order; its first
 // threads, one a column, get the sums.
@@ -276,10 +285,25 @@ __device__ __forceinline__ void sum_rows(
     compensated_t beta;
     compensated_t gamma;
     if (channel < channels) {
-#pragma unroll 4
-        for (long long row = first_row + threadIdx.x / columns; row < end_row; row += blockDim.x / columns) {
-            beta.add(row_sums[row * channels + channel]);
-            gamma.add(row_sums[(rows + row) * channels + channel]);
+        // Rows are few a thread and far apart: a batch is on its way before the first of it is used.
+        constexpr int batch = 8;
+        const int step = blockDim.x / columns;
+        for (long long row = first_row + threadIdx.x / columns; row < end_row; row += batch * step) {
+            acc_t of_beta[batch];
+            acc_t of_gamma[batch];
+#pragma unroll
+            for (int k = 0; k < batch; ++k) {
+                const long long at = row + k * step < end_row ? row + k * step : row;
+                of_beta[k] = row_sums[at * channels + channel];
+                of_gamma[k] = row_sums[(rows + at) * channels + channel];
+            }
+            together(of_beta);
+            together(of_gamma);
+#pragma unroll
+            for (int k = 0; k < batch; ++k) {
+                beta.add(row + k * step < end_row ? of_beta[k] : acc_t(0));
+                gamma.add(row + k * step < end_row ? of_gamma[k] : acc_t(0));
+            }
         }
     }
     partial[0][threadIdx.x] = beta.value();

@@ -15,8 +15,9 @@ __device__ __forceinline__ void from_acc(acc_t value, acc_t& result) { result = 
 constexpr int kPower = 0;  // p, or 0 for any
 
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
-constexpr acc_t kLeastSum = 0x1p-90f;
+constexpr acc_t kLeastSum = 0x1p-100f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -100;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -35,7 +36,10 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
+// A product that the compiler does not fuse with an addition: one whose rounding error is taken apart.
+__device__ __forceinline__ acc_t rounded_product(acc_t a, acc_t b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
 // To about an ulp, for values that are neither subnormal nor huge.
@@ -49,11 +53,12 @@ __device__ __forceinline__ float reciprocal(float value) {
 #endif
 }
 
-// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
 __device__ __forceinline__ float log2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("lg2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return log2f(value);
@@ -63,10 +68,20 @@ __device__ __forceinline__ float log2_unit(float value) {
 __device__ __forceinline__ float exp2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
 #endif
 }
 
@@ -133,8 +148,8 @@ __device__ __forceinline__ log2_t log2_of(acc_t value) {
     series = fused(series, z, acc_t(0.96179669392597555));
     constexpr acc_t two_over_ln2 = 0x1.715476p+1f;
     constexpr acc_t two_over_ln2_lo = 0x1.4ae0cp-25f;
-    const acc_t tail = s * z * series;
-    const acc_t head = s * two_over_ln2;
+    const acc_t tail = rounded_product(s * z, series);
+    const acc_t head = rounded_product(s, two_over_ln2);
     const acc_t head_lo = fused(s, two_over_ln2, -head) + fused(s, two_over_ln2_lo, fused(s_lo, z, s_lo) * two_over_ln2);
     result.hi = head + tail;
     result.lo = ((head - result.hi) + tail) + head_lo;
@@ -164,7 +179,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e43p-1f;
     constexpr acc_t ln2_lo = -0x1.05c61p-29f;
-    const acc_t u = f * ln2;
+    const acc_t u = rounded_product(f, ln2);
     const acc_t u_lo = fused(f, ln2, -u) + fused(f, ln2_lo, f_lo * ln2);
     acc_t series = acc_t(2.4801587301587302e-05);
     series = fused(series, u, acc_t(0.00019841269841269841));
@@ -173,7 +188,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     series = fused(series, u, acc_t(0.041666666666666664));
     series = fused(series, u, acc_t(0.16666666666666666));
     const acc_t half = acc_t(0.5) * u;
-    const acc_t square = half * u;
+    const acc_t square = rounded_product(half, u);
     const acc_t small = fused(series * u, u * u, fused(half, u, -square) + fused(u_lo, u, u_lo));
     const acc_t linear = acc_t(1) + u;
     const acc_t linear_lo = (acc_t(1) - linear) + u;
@@ -188,8 +203,8 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
 // 2^((q + q_lo) * log).
 __device__ __forceinline__ power_t exp2_of_product(const log2_t& log, acc_t q, acc_t q_lo = acc_t(0)) {
     const acc_t exponent = static_cast<acc_t>(log.exponent);
-    const acc_t a = q * exponent;
-    const acc_t b = q * log.hi;
+    const acc_t a = rounded_product(q, exponent);
+    const acc_t b = rounded_product(q, log.hi);
     const acc_t a_lo = fused(q, exponent, -a) + q_lo * exponent;
     const acc_t b_lo = fused(q, log.hi, -b) + fused(q, log.lo, q_lo * log.hi);
     return exp2_of(a, a_lo, b, b_lo);
@@ -262,7 +277,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -276,6 +291,37 @@ __device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, a
     return precise_root(sum, exponent, p);
 }
 
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
+    float power = 0.0001547802094137296f;
+    power = fmaf(power, u, 0.001340043148957193f);
+    power = fmaf(power, u, 0.009617994539439678f);
+    power = fmaf(power, u, 0.05550327152013779f);
+    power = fmaf(power, u, 0.24022652208805084f);
+    power = fmaf(power, u, 0.6931471824645996f);
+    return fmaf(power, u, 1.0f);
+}
+
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = rounded_product(step, exponent);
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+}
+
 // |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
 // small numbers and large powers of infinity and NaN drive the sum out of range.
 __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
@@ -285,7 +331,14 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return exp2_unit(p * log2_unit(size));
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
     if (kPower == 2) return sqrt_unit(sum);
@@ -306,6 +359,20 @@ struct divisor_t {
 };
 constexpr int kPack = 8;  // elements of 16 bytes
 
+// The run of a thread: runs are numbered row by row, and rows have fewer than 2^31.
+struct run_t {
+    long long row;
+    int run;
+};
+
+__device__ __forceinline__ run_t run_of(const divisor_t& runs) {
+    const long long first = static_cast<long long>(blockIdx.x) * blockDim.x;  // of the block, which divides for all threads
+    const long long row = runs.quotient(first);
+    const unsigned place = static_cast<unsigned>(first - row * runs.value) + threadIdx.x;
+    const unsigned rows = runs.multiplier == 0 ? (runs.value == 1 ? place : 0u) : __umulhi(place, runs.multiplier) >> runs.shift;
+    return {row + rows, static_cast<int>(place - rows * static_cast<unsigned>(runs.value))};
+}
+
 constexpr int words_of(int elements) { return (elements * 2 + 3) / 4; }
 
 // Element j of a run, in acc_t.
@@ -324,6 +391,15 @@ __device__ __forceinline__ elem_t element_of(const unsigned (&words)[WORDS], int
 template <int WORDS>
 __device__ __forceinline__ unsigned size_bits(const unsigned (&words)[WORDS], int j) {
     return words[j / 2] & (j % 2 == 0 ? 0x7fffu : 0x7fff0000u);
+}
+
+// Makes the compiler take a run's values from its words again, instead of keeping them in registers for a rare case.
+template <int WORDS>
+__device__ __forceinline__ void forget(unsigned (&words)[WORDS]) {
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) asm volatile("" : "+r"(words[i]));
+#endif
 }
 
 // Rounds N values into a run.
@@ -355,49 +431,118 @@ __device__ __forceinline__ void drop_elements(unsigned (&words)[WORDS], int elem
     }
 }
 
+// The packs of a run that begins at a pack of an array: those that hold its first `count` elements.
+template <int WORDS>
+__device__ __forceinline__ void load_packs(unsigned (&words)[WORDS], const elem_t* source, int count) {
+    constexpr int packs = (WORDS + 3) / 4;
+    uint4 pack[packs];
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+        pack[i] = make_uint4(0, 0, 0, 0);
+        if (i * kPack < count) pack[i] = reinterpret_cast<const uint4*>(source)[i];
+    }
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        words[i] = i % 4 == 0 ? pack[i / 4].x : i % 4 == 1 ? pack[i / 4].y : i % 4 == 2 ? pack[i / 4].z : pack[i / 4].w;
+    }
+}
+
+// Zeros in place of the elements from `count` on.
+template <int WORDS>
+__device__ __forceinline__ void clear_from(unsigned (&words)[WORDS], int count) {
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        if (2 * i + 1 >= count) words[i] = 2 * i < count ? words[i] & 0xffffu : 0u;
+    }
+}
+
+// Zeros in place of the elements before `count`.
+template <int WORDS>
+__device__ __forceinline__ void clear_before(unsigned (&words)[WORDS], int count) {
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        if (2 * i < count) words[i] = 2 * i + 1 < count ? 0u : words[i] & 0xffff0000u;
+    }
+}
+
+// The last N elements of a run, from where as many of them as make a pack at most lie aligned; zeros before them.
+template <int N, int WORDS>
+__device__ __forceinline__ void load_end(unsigned (&words)[WORDS], const elem_t* source) {
+    constexpr int count = words_of(N);
+    constexpr int from = WORDS - count;
+#pragma unroll
+    for (int i = 0; i < from; ++i) words[i] = 0;
+    if constexpr (count % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < count; i += 4) {
+            const uint4 pack = reinterpret_cast<const uint4*>(source)[i / 4];
+            words[from + i] = pack.x;
+            words[from + i + 1] = pack.y;
+            words[from + i + 2] = pack.z;
+            words[from + i + 3] = pack.w;
+        }
+    } else if constexpr (count == 2) {
+        const uint2 pack = *reinterpret_cast<const uint2*>(source);
+        words[from] = pack.x;
+        words[from + 1] = pack.y;
+    } else {
+        static_assert(count == 1, "a run is a power of two");
+        words[from] = *reinterpret_cast<const unsigned*>(source);
+    }
+}
+
+// Elements [first + skip, first + count) of an array to their places in a run that begins at `first`, by whole packs,
+// all of which lie in the array; the other elements of the run are unspecified.
+template <int WORDS>
+__device__ __forceinline__ void load_inner(unsigned (&words)[WORDS], const elem_t* array, long long first, int skip, int count) {
+    constexpr int packs = (WORDS + 3) / 4;
+    const int shift = static_cast<int>(first) & (kPack - 1);
+    const uint4* const source = reinterpret_cast<const uint4*>(array + (first - shift));
+    unsigned raw[4 * (packs + 1)];
+#pragma unroll
+    for (int i = 0; i <= packs; ++i) {
+        uint4 pack = make_uint4(0, 0, 0, 0);
+        if (i * kPack < shift + count && (i + 1) * kPack > shift + skip) pack = source[i];
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
+    }
+    if (shift) drop_elements(raw, shift);
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
+}
+
 // Elements [first + skip, first + count) of an array of `total`, to their places in a run that begins at `first`; the
 // other elements of the run are unspecified.  What lies outside the array is not read.
 template <int WORDS>
 __device__ __forceinline__ void load_run(
     unsigned (&words)[WORDS], const elem_t* array, long long first, int skip, int count, long long total) {
     constexpr int packs = (WORDS + 3) / 4;
-    const int shift = static_cast<int>(first) & (kPack - 1);
-    const long long begin = first - shift;
-    const elem_t* const source = array + begin;
-    uint4 pack[packs + 1];
+    const long long begin = first - (static_cast<int>(first) & (kPack - 1));
     if (begin >= 0 && begin + (packs + 1) * kPack <= total) {
-#pragma unroll
-        for (int i = 0; i <= packs; ++i) {
-            pack[i] = make_uint4(0, 0, 0, 0);
-            if (i * kPack < shift + count && (i + 1) * kPack > shift + skip) {
-                pack[i] = reinterpret_cast<const uint4*>(source)[i];
-            }
-        }
-    } else {
-        // The array's last pack may be partial.
-        const long long end = total - total % kPack;
-        unsigned last[4];
-        acc_t values[kPack];
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
-        round_run(values, last);
-#pragma unroll
-        for (int i = 0; i <= packs; ++i) {
-            const long long at = begin + i * kPack;
-            pack[i] = make_uint4(0, 0, 0, 0);
-            if (at == end) pack[i] = make_uint4(last[0], last[1], last[2], last[3]);
-            if (at >= 0 && at < end) pack[i] = reinterpret_cast<const uint4*>(source)[i];
-        }
+        load_inner(words, array, first, skip, count);
+        return;
     }
+    // Near the ends of the array, whose last pack may be partial.
+    const long long end = total - total % kPack;
+    acc_t values[kPack];
+    unsigned last[4];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
+    round_run(values, last);
     unsigned raw[4 * (packs + 1)];
 #pragma unroll
     for (int i = 0; i <= packs; ++i) {
-        raw[4 * i] = pack[i].x;
-        raw[4 * i + 1] = pack[i].y;
-        raw[4 * i + 2] = pack[i].z;
-        raw[4 * i + 3] = pack[i].w;
+        const long long at = begin + i * kPack;
+        uint4 pack = at == end ? make_uint4(last[0], last[1], last[2], last[3]) : make_uint4(0, 0, 0, 0);
+        if (at >= 0 && at < end) pack = *reinterpret_cast<const uint4*>(array + at);
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
     }
-    if (shift) drop_elements(raw, shift);
+    drop_elements(raw, static_cast<int>(first - begin));
 #pragma unroll
     for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
 }
@@ -424,25 +569,41 @@ __device__ __forceinline__ void store_words(elem_t* target, const unsigned (&wor
 // Elements that a run of N is stored by: the largest power of two that divides N, a pack at most.
 constexpr int stored_together(int n) { return (n & -n) < kPack ? n & -n : kPack; }
 
-// Stores the first `count` of N elements at `flat` of an array.  The lanes of a warp hold consecutive runs: `follows`
-// says that this lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs
-// that begin in its run, whose last one ends in the next lane's; what no whole pack covers goes element by element.
-// All lanes of the warp must call it.
+// Stores elements [begin, end) of a run of N whose place is that of whole packs.
+template <int N>
+__device__ __forceinline__ void store_run(elem_t* target, const unsigned (&words)[words_of(N)], int begin, int end) {
+    constexpr int pack = stored_together(N);
+    if (pack * 2 >= 4 && begin <= 0 && end >= N) {
+#pragma unroll
+        for (int i = 0; i < N; i += pack) store_words<words_of(pack)>(target + i, words, words_of(i));
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            if (i >= begin && i < end) target[i] = element_of(words, i);
+        }
+    }
+}
+
+// Stores the first `count` of N elements at `target`.  The lanes of a warp hold consecutive runs: `follows` says that this
+// lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs that begin in its run,
+// whose last one ends in the next lane's; what no whole pack covers goes element by element.  All lanes of the warp must
+// call it.
 template <int N, int WORDS>
-__device__ __forceinline__ void store_run(
-    elem_t* array, long long flat, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
+__device__ __forceinline__ void store_shifted(
+    elem_t* target, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
     constexpr int pack = stored_together(N);
     constexpr int pack_words = words_of(pack);
     constexpr int packs = N / pack;
-    elem_t* const target = array + flat;
-    if (rows_aligned && count == N) {
-#pragma unroll
-        for (int i = 0; i < packs; ++i) store_words<pack_words>(target + i * pack, words, i * pack_words);
-    }
     int first = 0;  // own elements in whole packs: [first, end)
-    int end = rows_aligned && count == N ? N : 0;
+    int end = count == N ? N : 0;
     bool head_done = false;
-    if (!rows_aligned) {
+    if (rows_aligned) {
+        if (count == N) {
+#pragma unroll
+            for (int i = 0; i < packs; ++i) store_words<pack_words>(target + i * pack, words, i * pack_words);
+            return;
+        }
+    } else {
         unsigned run[WORDS + pack_words];
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) run[i] = words[i];
@@ -451,7 +612,8 @@ __device__ __forceinline__ void store_run(
         const int next_count = __shfl_down_sync(0xffffffffu, follows ? count : 0, 1);
         const int previous_count = __shfl_up_sync(0xffffffffu, count, 1);
         const int lane = threadIdx.x % 32;
-        first = (pack - (static_cast<int>(flat) & (pack - 1))) & (pack - 1);
+        const int place = static_cast<int>(reinterpret_cast<unsigned long long>(target)) / 2;
+        first = -place & (pack - 1);
         const int length = count + (lane < 31 && count == N ? next_count : 0);
         const int whole = length < first ? 0 : (length - first) / pack < packs ? (length - first) / pack : packs;
         end = first + whole * pack;
@@ -470,89 +632,46 @@ __device__ __forceinline__ void store_run(
     }
 }
 
+constexpr int kStride = 1;
 constexpr int kMaxWindow = 8;
+constexpr int kOutputs = 8;  // of a thread
+constexpr int kInputs = (kOutputs - 1) * kStride + kMaxWindow;
 
-// Outputs of a thread: a power of two, so many that their inputs are at least 32 bytes.
-constexpr int outputs_of(int stride) {
-    int outputs = 1;
-    while (outputs < kPack && outputs * stride * 2 < 32) outputs *= 2;
-    return outputs;
+// One more term of a window's sum: x itself for p = 1 and 2, else its power.
+__device__ __forceinline__ void add_term(acc_t& sum, acc_t value) {
+    sum = kPower == 1 ? sum + magnitude(value) : kPower == 2 ? fused(value, value, sum) : sum + value;
 }
 
-template <int STRIDE>
-__device__ __forceinline__ void pool(
-    const elem_t* x, elem_t* y, long long rows, long long l_in, long long l_out, const divisor_t& runs, int window, acc_t p, acc_t inverse_p) {
-    constexpr int N = outputs_of(STRIDE);
-    constexpr int inputs = (N - 1) * STRIDE + kMaxWindow;
-    const long long index = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const long long row = runs.quotient(index);
-    const long long first = (index - row * runs.value) * N;  // first output of the run in its row
-    const long long left = row < rows ? l_out - first : 0;
-    const int count = static_cast<int>(left < N ? left : N);
-    const long long start = first * STRIDE;
-    const elem_t* const source = x + (row * l_in + start);
-    const int needed = (N - 1) * STRIDE + window;
-    acc_t result[N];
-    unsigned out_of_range = 0;
-    if (count > 0) {
-        unsigned words[words_of(inputs)];
-        load_run(words, x, row * l_in + start, 0, needed, rows * l_in);
-        acc_t power[inputs];
+// The terms of place j of every window, added.
+__device__ __forceinline__ void add_place(acc_t (&sum)[kOutputs], const acc_t (&value)[kInputs], int j) {
 #pragma unroll
-        for (int j = 0; j < inputs; ++j) power[j] = magnitude(value_of(words, j));
-        if (l_in - start < needed) {
-            const int inside = static_cast<int>(l_in - start);
+    for (int i = 0; i < kOutputs; ++i) add_term(sum[i], value[i * kStride + j]);
+}
+
+__device__ __forceinline__ void set_place(acc_t (&sum)[kOutputs], const acc_t (&value)[kInputs], int j) {
 #pragma unroll
-            for (int j = 0; j < inputs; ++j) power[j] = j < inside ? power[j] : acc_t(0);
-        }
-#pragma unroll
-        for (int j = 0; j < inputs; ++j) {
-            if (kPower != 0 || j <= (N - 1) * STRIDE || j < needed) power[j] = fast_power(power[j], p);
-        }
-#pragma unroll
-        for (int i = 0; i < N; ++i) result[i] = power[i * STRIDE];
-#pragma unroll
-        for (int j = 1; j < kMaxWindow; ++j) {
-            if (j < window) {
-#pragma unroll
-                for (int i = 0; i < N; ++i) result[i] += power[i * STRIDE + j];
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            if (!in_range(result[i])) out_of_range |= 1u << i;
-            result[i] = fast_root(result[i], p, inverse_p);
-        }
-        if (out_of_range) {
-            // Most often these are windows of zeros, and then they are done.
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                unsigned bits = 0;
-#pragma unroll
-                for (int j = 0; j < kMaxWindow; ++j) bits |= j < window ? size_bits(words, i * STRIDE + j) : 0u;
-                if (bits == 0) {
-                    out_of_range &= ~(1u << i);
-                    result[i] = acc_t(0);
-                }
-            }
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; ++i) result[i] = acc_t(0);
+    for (int i = 0; i < kOutputs; ++i) {
+        const acc_t term = value[i * kStride + j];
+        sum[i] = kPower == 1 ? magnitude(term) : kPower == 2 ? term * term : term;
     }
-    unsigned output[words_of(N)];
-    round_run(result, output);
-    const int stored = count > 0 ? count : 0;
-    const bool rows_aligned = l_out % stored_together(N) == 0;
-    store_run<N>(y, row * l_out + first, stored, output, first > 0, rows_aligned);
-    if (kAlwaysInRange) return;
-    // Windows of extreme magnitudes again, one by one; a neighbour may have stored their first form.
-    __syncwarp();
-    for (int i = 0; i < stored; ++i) {
-        if (out_of_range >> i & 1u) {
-            const long long inside = l_in - start - i * STRIDE;
-            const acc_t norm = scaled_norm(source + i * STRIDE, inside < window ? inside : window, p);
-            from_acc(norm, y[row * l_out + first + i]);
+}
+
+// Sums of the windows, in two halves: half the rounding errors.  Branches, because what a window does not reach is not
+// worth even predicated instructions.
+__device__ __forceinline__ void sum_windows(acc_t (&sum)[kOutputs], const acc_t (&value)[kInputs], int window) {
+    set_place(sum, value, 0);
+    if (window > 1) add_place(sum, value, 1);
+    if (window > 2) {
+        add_place(sum, value, 2);
+        if (window > 3) add_place(sum, value, 3);
+        if (window > 4) {
+            acc_t rest[kOutputs];
+            set_place(rest, value, 4);
+            if (window > 5) add_place(rest, value, 5);
+            if (window > 6) add_place(rest, value, 6);
+            if (window > 7) add_place(rest, value, 7);
+#pragma unroll
+            for (int i = 0; i < kOutputs; ++i) sum[i] += rest[i];
         }
     }
 }
@@ -560,22 +679,89 @@ __device__ __forceinline__ void pool(
 }  // namespace
 
 // y_o = (sum of |x_l|^p over the window of o)^(1/p), all in registers: a thread loads the inputs of a run of outputs in
-// 16-byte packs (what neighbours share comes from L1), takes every power once and sums the windows.
-extern "C" __global__ void __launch_bounds__(128, 6)
+// 16-byte packs (what neighbours share comes from L1), takes every power once and sums the windows.  Runs begin where
+// packs of y do, wherever the row does; the first and the last one of a row may be partial.
+extern "C" __global__ void __launch_bounds__(128, 5)
 lp_pool1d_bf16_registers_pany_s1_v8_pool(
     const elem_t* __restrict__ x,
     elem_t* __restrict__ y,
     long long rows,
-    long long l_in,
-    long long l_out,
-    long long runs_per_row,
+    int l_in,
+    int l_out,
+    int runs_per_row,
     unsigned runs_multiplier,
     int runs_shift,
     int window,
-    int stride,
     acc_t p,
+    int packs_aligned,
+    int partial_windows,
     acc_t inverse_p)
 {
-    const divisor_t runs = {runs_per_row, runs_multiplier, runs_shift};
-    pool<1>(x, y, rows, l_in, l_out, runs, window, p, inverse_p);
+    const run_t place = run_of({runs_per_row, runs_multiplier, runs_shift});
+    const long long row = place.row;
+    if (row >= rows) return;
+    constexpr int together = stored_together(kOutputs);
+    const int phase = static_cast<int>(static_cast<unsigned>(row) * static_cast<unsigned>(l_out) & (together - 1));
+    const int first = place.run * kOutputs - phase;  // first output of the run in its row
+    const int start = first * kStride;
+    const int needed = (kOutputs - 1) * kStride + window;
+    const long long flat = row * l_in + start;
+    const long long total = rows * l_in;
+    unsigned words[words_of(kInputs)];
+    if (flat >= kPack && flat + (words_of(kInputs) + 7) / 4 * kPack <= total) {
+        if (packs_aligned) {
+            load_packs(words, x + flat, needed);
+        } else {
+            load_inner(words, x, flat, 0, needed);
+        }
+    } else {
+        load_run(words, x, flat, 0, needed, total);
+    }
+    if (partial_windows && l_in - start < needed) clear_from(words, l_in - start);
+    acc_t result[kOutputs];
+    bool lost = false;  // whether a window is too large or small for its sum
+    {
+        acc_t value[kInputs];
+#pragma unroll
+        for (int j = 0; j < kInputs; ++j) value[j] = value_of(words, j);
+        if (kPower != 1 && kPower != 2) {
+#pragma unroll
+            for (int j = 0; j < kInputs; ++j) {
+                if (kPower != 0 || j <= (kOutputs - 1) * kStride || j < needed) value[j] = fast_power(magnitude(value[j]), p);
+            }
+        }
+        sum_windows(result, value, window);
+        if (!kAlwaysInRange) {
+            // All sums are positive, so that their total tells of the large ones and of NaN.
+            acc_t total = result[0];
+            acc_t least = result[0];
+#pragma unroll
+            for (int i = 1; i < kOutputs; ++i) {
+                total += result[i];
+                least = smaller(least, result[i]);
+            }
+            lost = !(total <= kLargestSum);
+            if (!(least >= kLeastSum)) {
+                // Most often these are windows of zeros, whose sums are right.
+                const acc_t enough = least_size(p);
+                forget(words);
+#pragma unroll
+                for (int j = 0; j < kInputs; ++j) {
+                    lost = lost || (size_bits(words, j) != 0 && magnitude(value_of(words, j)) < enough);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) result[i] = fast_root(result[i], p, inverse_p);
+    unsigned output[words_of(kOutputs)];
+    round_run(result, output);
+    elem_t* const target = y + (row * l_out + first);
+    store_run<kOutputs>(target, output, -first, l_out - first);
+    if (!lost) return;
+    // Extreme magnitudes again, window by window.
+    for (int i = first < 0 ? -first : 0; i < kOutputs && i < l_out - first; ++i) {
+        const int inside = l_in - start - i * kStride;
+        from_acc(scaled_norm(x + flat + i * kStride, inside < window ? inside : window, p), target[i]);
+    }
 }

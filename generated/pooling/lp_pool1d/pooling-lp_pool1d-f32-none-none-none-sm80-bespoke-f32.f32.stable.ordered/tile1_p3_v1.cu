@@ -14,6 +14,7 @@ constexpr int kPower = 3;  // p, or 0 for any
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
 constexpr acc_t kLeastSum = 0x1p-90f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -90;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -32,7 +33,10 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
+// A product that the compiler does not fuse with an addition: one whose rounding error is taken apart.
+__device__ __forceinline__ acc_t rounded_product(acc_t a, acc_t b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
 // To about an ulp, for values that are neither subnormal nor huge.
@@ -43,6 +47,48 @@ __device__ __forceinline__ float reciprocal(float value) {
     return result;
 #else
     return 1.0f / value;
+#endif
+}
+
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
+__device__ __forceinline__ float log2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return log2f(value);
+#endif
+}
+
+__device__ __forceinline__ float exp2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
+#endif
+}
+
+__device__ __forceinline__ float sqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return sqrtf(value);
 #endif
 }
 
@@ -99,8 +145,8 @@ __device__ __forceinline__ log2_t log2_of(acc_t value) {
     series = fused(series, z, acc_t(0.96179669392597555));
     constexpr acc_t two_over_ln2 = 0x1.715476p+1f;
     constexpr acc_t two_over_ln2_lo = 0x1.4ae0cp-25f;
-    const acc_t tail = s * z * series;
-    const acc_t head = s * two_over_ln2;
+    const acc_t tail = rounded_product(s * z, series);
+    const acc_t head = rounded_product(s, two_over_ln2);
     const acc_t head_lo = fused(s, two_over_ln2, -head) + fused(s, two_over_ln2_lo, fused(s_lo, z, s_lo) * two_over_ln2);
     result.hi = head + tail;
     result.lo = ((head - result.hi) + tail) + head_lo;
@@ -130,7 +176,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e43p-1f;
     constexpr acc_t ln2_lo = -0x1.05c61p-29f;
-    const acc_t u = f * ln2;
+    const acc_t u = rounded_product(f, ln2);
     const acc_t u_lo = fused(f, ln2, -u) + fused(f, ln2_lo, f_lo * ln2);
     acc_t series = acc_t(2.4801587301587302e-05);
     series = fused(series, u, acc_t(0.00019841269841269841));
@@ -139,7 +185,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     series = fused(series, u, acc_t(0.041666666666666664));
     series = fused(series, u, acc_t(0.16666666666666666));
     const acc_t half = acc_t(0.5) * u;
-    const acc_t square = half * u;
+    const acc_t square = rounded_product(half, u);
     const acc_t small = fused(series * u, u * u, fused(half, u, -square) + fused(u_lo, u, u_lo));
     const acc_t linear = acc_t(1) + u;
     const acc_t linear_lo = (acc_t(1) - linear) + u;
@@ -154,8 +200,8 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
 // 2^((q + q_lo) * log).
 __device__ __forceinline__ power_t exp2_of_product(const log2_t& log, acc_t q, acc_t q_lo = acc_t(0)) {
     const acc_t exponent = static_cast<acc_t>(log.exponent);
-    const acc_t a = q * exponent;
-    const acc_t b = q * log.hi;
+    const acc_t a = rounded_product(q, exponent);
+    const acc_t b = rounded_product(q, log.hi);
     const acc_t a_lo = fused(q, exponent, -a) + q_lo * exponent;
     const acc_t b_lo = fused(q, log.hi, -b) + fused(q, log.lo, q_lo * log.hi);
     return exp2_of(a, a_lo, b, b_lo);
@@ -228,7 +274,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -242,41 +288,75 @@ __device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, a
     return precise_root(sum, exponent, p);
 }
 
-// |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
-// small numbers and large powers of infinity and NaN drive the sum out of range.
-__device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
-    if (kPower == 1) return size;
-    if (kPower == 2) return size * size;
-    if (kPower == 3) return size * size * size;
-    const float exponent = static_cast<float>(split(size));
-    const float f = size - 1.0f;
-    const float s = f * reciprocal(size + 1.0f);
-    const float z = s * s;
-    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
-    // The exponent's part of the product is kept exactly: only log's error, about 2^-25 whatever p, is left.
-    const float a = p * exponent;
-    const float a_lo = fmaf(p, exponent, -a);
-    const float whole = fmaf(p, log, a);
-    const float n = rintf(whole);
-    const float u = fmaf(p, log, (a - n) + a_lo);
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
     float power = 0.0001547802094137296f;
     power = fmaf(power, u, 0.001340043148957193f);
     power = fmaf(power, u, 0.009617994539439678f);
     power = fmaf(power, u, 0.05550327152013779f);
     power = fmaf(power, u, 0.24022652208805084f);
     power = fmaf(power, u, 0.6931471824645996f);
-    power = fmaf(power, u, 1.0f);
-    power = __int_as_float(__float_as_int(power) + static_cast<int>(n) * (1 << 23));
-    return whole < -125.0f ? 0.0f : whole > 126.0f ? infinity() : power;
+    return fmaf(power, u, 1.0f);
 }
 
-// sum^(1/p) of a sum in range.
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = rounded_product(step, exponent);
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+}
+
+// |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
+// small numbers and large powers of infinity and NaN drive the sum out of range.
+__device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
+    if (kPower == 1) return size;
+    if (kPower == 2) return size * size;
+    if (kPower == 3) return size * size * size;
+    // As integers infinity and NaN, too, are larger than the largest.
+    const float inverse = reciprocal(p);
+    const int least = __float_as_int(exp2_unit(-120.0f * inverse));
+    const int largest = __float_as_int(exp2_unit(122.0f * inverse));
+    const int bits = __float_as_int(size);
+    return power_of_normal(__int_as_float(bits < least ? least : bits > largest ? largest : bits), p, 0.0f);
+}
+
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
-    if (kPower == 2) return sqrtf(sum);
-    if (kPower == 3) return cbrtf(sum);
-    const power_t root = exp2_of_quotient(log2_of(sum), p);
-    return scale_by_power_of_two(root.hi, root.exponent);
+    if (kPower == 2) {
+        // One step of Newton's from the unit's root leaves half an ulp and a little.
+        const float inverse = rsqrt_unit(fmaxf(sum, kLeastSum));
+        const float root = sum * inverse;
+        return fmaf(fmaf(-root, root, sum), 0.5f * inverse, root);
+    }
+    if (kPower == 3) {
+        const float root = exp2_unit(log2_unit(sum) * (1.0f / 3.0f));
+        const float square = root * root;
+        const float better = fmaf(fmaf(square, root, -sum), reciprocal(-3.0f * square), root);
+        return sum < kLeastSum ? 0.0f : better;
+    }
+    const float root = power_of_normal(sum, inverse_p, fmaf(-inverse_p, p, 1.0f) * inverse_p);
+    return sum < kLeastSum ? 0.0f : root;
 }
 struct divisor_t {
     long long value;

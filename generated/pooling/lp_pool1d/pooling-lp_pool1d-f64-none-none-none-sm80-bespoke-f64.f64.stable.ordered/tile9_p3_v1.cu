@@ -14,6 +14,7 @@ constexpr int kPower = 3;  // p, or 0 for any
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
 constexpr acc_t kLeastSum = 0x1p-900;
 constexpr acc_t kLargestSum = 0x1p+1000;
+constexpr int kLeastExponent = -900;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -32,7 +33,10 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabs(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fmin(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fma(a, b, c); }
+// A product that the compiler does not fuse with an addition: one whose rounding error is taken apart.
+__device__ __forceinline__ acc_t rounded_product(acc_t a, acc_t b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __hiloint2double((n + 1023) << 20, 0); }
 __device__ __forceinline__ acc_t reciprocal(acc_t value) { return 1.0 / value; }
 
@@ -95,8 +99,8 @@ __device__ __forceinline__ log2_t log2_of(acc_t value) {
     series = fused(series, z, acc_t(0.96179669392597555));
     constexpr acc_t two_over_ln2 = 0x1.71547652b82fep+1;
     constexpr acc_t two_over_ln2_lo = 0x1.777d0ffda0d24p-55;
-    const acc_t tail = s * z * series;
-    const acc_t head = s * two_over_ln2;
+    const acc_t tail = rounded_product(s * z, series);
+    const acc_t head = rounded_product(s, two_over_ln2);
     const acc_t head_lo = fused(s, two_over_ln2, -head) + fused(s, two_over_ln2_lo, fused(s_lo, z, s_lo) * two_over_ln2);
     result.hi = head + tail;
     result.lo = ((head - result.hi) + tail) + head_lo;
@@ -126,7 +130,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e42fefa39efp-1;
     constexpr acc_t ln2_lo = 0x1.abc9e3b39803fp-56;
-    const acc_t u = f * ln2;
+    const acc_t u = rounded_product(f, ln2);
     const acc_t u_lo = fused(f, ln2, -u) + fused(f, ln2_lo, f_lo * ln2);
     acc_t series = acc_t(7.6471637318198164e-13);
     series = fused(series, u, acc_t(1.1470745597729725e-11));
@@ -142,7 +146,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     series = fused(series, u, acc_t(0.041666666666666664));
     series = fused(series, u, acc_t(0.16666666666666666));
     const acc_t half = acc_t(0.5) * u;
-    const acc_t square = half * u;
+    const acc_t square = rounded_product(half, u);
     const acc_t small = fused(series * u, u * u, fused(half, u, -square) + fused(u_lo, u, u_lo));
     const acc_t linear = acc_t(1) + u;
     const acc_t linear_lo = (acc_t(1) - linear) + u;
@@ -157,8 +161,8 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
 // 2^((q + q_lo) * log).
 __device__ __forceinline__ power_t exp2_of_product(const log2_t& log, acc_t q, acc_t q_lo = acc_t(0)) {
     const acc_t exponent = static_cast<acc_t>(log.exponent);
-    const acc_t a = q * exponent;
-    const acc_t b = q * log.hi;
+    const acc_t a = rounded_product(q, exponent);
+    const acc_t b = rounded_product(q, log.hi);
     const acc_t a_lo = fused(q, exponent, -a) + q_lo * exponent;
     const acc_t b_lo = fused(q, log.hi, -b) + fused(q, log.lo, q_lo * log.hi);
     return exp2_of(a, a_lo, b, b_lo);
@@ -231,7 +235,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -256,11 +260,19 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return scale_by_power_of_two(power.hi, power.exponent);
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -1022.0;
+    const acc_t exponent = ceil(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
     if (kPower == 2) return sqrt(sum);
     if (kPower == 3) return cbrt(sum);
+    if (sum < kLeastSum) return acc_t(0);
     const power_t root = exp2_of_quotient(log2_of(sum), p);
     return scale_by_power_of_two(root.hi, root.exponent);
 }

@@ -15,8 +15,9 @@ __device__ __forceinline__ void from_acc(acc_t value, acc_t& result) { result = 
 constexpr int kPower = 1;  // p, or 0 for any
 
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
-constexpr acc_t kLeastSum = 0x1p-90f;
+constexpr acc_t kLeastSum = 0x1p-126f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -126;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = true;
 
@@ -35,7 +36,10 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
+// A product that the compiler does not fuse with an addition: one whose rounding error is taken apart.
+__device__ __forceinline__ acc_t rounded_product(acc_t a, acc_t b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
 // To about an ulp, for values that are neither subnormal nor huge.
@@ -49,7 +53,8 @@ __device__ __forceinline__ float reciprocal(float value) {
 #endif
 }
 
-// The special-function units (the square root of normal numbers only): absolute error 2^-22 of the logarithm, relative error 2^-22 of the power.
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
 __device__ __forceinline__ float log2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
@@ -63,10 +68,20 @@ __device__ __forceinline__ float log2_unit(float value) {
 __device__ __forceinline__ float exp2_unit(float value) {
 #if defined(__CUDA_ARCH__)
     float result;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
     return result;
 #else
     return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
 #endif
 }
 
@@ -133,8 +148,8 @@ __device__ __forceinline__ log2_t log2_of(acc_t value) {
     series = fused(series, z, acc_t(0.96179669392597555));
     constexpr acc_t two_over_ln2 = 0x1.715476p+1f;
     constexpr acc_t two_over_ln2_lo = 0x1.4ae0cp-25f;
-    const acc_t tail = s * z * series;
-    const acc_t head = s * two_over_ln2;
+    const acc_t tail = rounded_product(s * z, series);
+    const acc_t head = rounded_product(s, two_over_ln2);
     const acc_t head_lo = fused(s, two_over_ln2, -head) + fused(s, two_over_ln2_lo, fused(s_lo, z, s_lo) * two_over_ln2);
     result.hi = head + tail;
     result.lo = ((head - result.hi) + tail) + head_lo;
@@ -164,7 +179,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e43p-1f;
     constexpr acc_t ln2_lo = -0x1.05c61p-29f;
-    const acc_t u = f * ln2;
+    const acc_t u = rounded_product(f, ln2);
     const acc_t u_lo = fused(f, ln2, -u) + fused(f, ln2_lo, f_lo * ln2);
     acc_t series = acc_t(2.4801587301587302e-05);
     series = fused(series, u, acc_t(0.00019841269841269841));
@@ -173,7 +188,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     series = fused(series, u, acc_t(0.041666666666666664));
     series = fused(series, u, acc_t(0.16666666666666666));
     const acc_t half = acc_t(0.5) * u;
-    const acc_t square = half * u;
+    const acc_t square = rounded_product(half, u);
     const acc_t small = fused(series * u, u * u, fused(half, u, -square) + fused(u_lo, u, u_lo));
     const acc_t linear = acc_t(1) + u;
     const acc_t linear_lo = (acc_t(1) - linear) + u;
@@ -188,8 +203,8 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
 // 2^((q + q_lo) * log).
 __device__ __forceinline__ power_t exp2_of_product(const log2_t& log, acc_t q, acc_t q_lo = acc_t(0)) {
     const acc_t exponent = static_cast<acc_t>(log.exponent);
-    const acc_t a = q * exponent;
-    const acc_t b = q * log.hi;
+    const acc_t a = rounded_product(q, exponent);
+    const acc_t b = rounded_product(q, log.hi);
     const acc_t a_lo = fused(q, exponent, -a) + q_lo * exponent;
     const acc_t b_lo = fused(q, log.hi, -b) + fused(q, log.lo, q_lo * log.hi);
     return exp2_of(a, a_lo, b, b_lo);
@@ -262,7 +277,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -276,6 +291,37 @@ __device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, a
     return precise_root(sum, exponent, p);
 }
 
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
+    float power = 0.0001547802094137296f;
+    power = fmaf(power, u, 0.001340043148957193f);
+    power = fmaf(power, u, 0.009617994539439678f);
+    power = fmaf(power, u, 0.05550327152013779f);
+    power = fmaf(power, u, 0.24022652208805084f);
+    power = fmaf(power, u, 0.6931471824645996f);
+    return fmaf(power, u, 1.0f);
+}
+
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = rounded_product(step, exponent);
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+}
+
 // |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
 // small numbers and large powers of infinity and NaN drive the sum out of range.
 __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
@@ -285,7 +331,14 @@ __device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
     return exp2_unit(p * log2_unit(size));
 }
 
-// sum^(1/p) of a sum in range.
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
     if (kPower == 2) return sqrt_unit(sum);
@@ -303,43 +356,101 @@ struct slope_t {
     acc_t hi, lo;
 
     __device__ __forceinline__ explicit slope_t(acc_t p) : hi(p - acc_t(1)), lo(p - (hi + acc_t(1))) {}
+    __device__ __forceinline__ slope_t(acc_t high, acc_t low) : hi(high), lo(low) {}
 };
 
+// a / b to about half an ulp, for a b that is neither subnormal nor huge (else 0, infinite or NaN, which is not ordinary).
+__device__ __forceinline__ float quotient(float a, float b, float inverse) {
+    const float result = a * inverse;
+    return result;
+}
+
+// size^q to about an ulp for q of at most a hundred or two; NaN where size is not a normal number or the power not an
+// ordinary one.
+__device__ __forceinline__ float power_to_an_ulp(float size, const slope_t& q) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    // log2 of the significand as head + rest, by the series of log2_of; s and the head's product are compensated.
+    const float f = significand - 1.0f;
+    const float d = significand + 1.0f;
+    const float inverse = reciprocal(d);
+    const float s = f * inverse;
+    const float s_lo = fmaf(-s, f - (d - 2.0f), fmaf(-s, d, f)) * inverse;
+    const float z = s * s;
+    const float tail = s * z * fmaf(fmaf(fmaf(0.32059890f, z, 0.41219858f), z, 0.57707802f), z, 0.96179669f);
+    const float head = rounded_product(s, 0x1.715476p+1f);
+    const float rest = fmaf(s_lo, 0x1.715476p+1f, fmaf(s, 0x1.4ae0cp-25f, fmaf(s, 0x1.715476p+1f, -head))) + tail;
+    const float step = q.hi * 0x1p-23f;
+    const float a = rounded_product(step, exponent);
+    const float a_lo = fmaf(q.lo * 0x1p-23f, exponent, fmaf(step, exponent, -a));
+    const float b = rounded_product(q.hi, head);
+    const float b_lo = fmaf(q.hi, rest, fmaf(q.hi, head, -b));
+    const float whole = (a + b) + b_lo;
+    const float rounded = whole + kRound;
+    const float u = ((a - (rounded - kRound)) + b) + (a_lo + b_lo);
+    const float power = __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+    const bool normal = static_cast<unsigned>(bits) - 0x00800000u < 0x7f000000u;
+    return normal && fabsf(whole) <= 100.0f ? power : not_a_number();
+}
+
+// size^q, the fast way or the one for any size and q; NaN where it is not ordinary.
+__device__ __forceinline__ acc_t factor_power(acc_t size, const slope_t& q) {
+    return power_to_an_ulp(size, q);
+}
+
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
-__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
-    if (y == acc_t(0)) return acc_t(0);
-    if (kPower == 1) return dy;
+// `alone`: no other window holds this one's elements, so that no terms cancel and leave their errors.
+__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p, bool alone) {
+    if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
+    acc_t value;
     if (kPower == 2 || kPower == 3) {
         const float inverse = reciprocal(y);
-        const float weight = kPower == 2 ? inverse : inverse * inverse;
-        const float value = dy * weight;
-        return is_ordinary(weight) && (dy == 0.0f || is_ordinary(value)) ? value : not_a_number();
+        value = quotient(dy, y, inverse);
+        // Twice: what one quotient loses to underflow leaves the second one out of the ordinary.
+        if (kPower == 3) value = quotient(value, y, inverse);
+    } else {
+        const slope_t slope(p);
+        const slope_t negative(-slope.hi, -slope.lo);
+        acc_t weight;
+        if (alone) {
+            weight = exp2_unit(negative.hi * log2_unit(y));
+            if (!is_ordinary(weight)) weight = not_a_number();
+        } else {
+            weight = factor_power(y, negative);
+        }
+        value = dy * weight;
+        if (weight != weight) value = weight;
     }
-    // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
-    if (!is_finite(y) || y < acc_t(0)) return not_a_number();
-    const slope_t slope(p);
-    const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
-    const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
-    const acc_t value = dy * weight;
-    return is_ordinary(weight) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
+    if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
+    return y == acc_t(0) ? acc_t(0) : value;
 }
 
 // sgn(x) * |x|^(p-1) of an x that is not zero, NaN where it leaves the range.
 __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     if (kPower == 1) return x > acc_t(0) ? acc_t(1) : x < acc_t(0) ? acc_t(-1) : x;
     if (kPower == 2) return is_finite(x) ? x : not_a_number();
-    acc_t size = magnitude(x);
+    const acc_t size = magnitude(x);
     acc_t factor;
     if (kPower == 3) {
         factor = size * size;
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     } else {
-        if (!is_finite(size)) return not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(size), slope.hi, slope.lo);
-        factor = scale_by_power_of_two(power.hi, power.exponent);
+        factor = exp2_unit(slope.hi * log2_unit(size));
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     }
-    if (!is_finite(x) || !is_ordinary(factor)) return not_a_number();
     return x < acc_t(0) ? -factor : factor;
+}
+
+// sgn(x) |x|^(p-1) * sum of coefficients; not finite where it may be wrong, which is sometimes right.
+__device__ __forceinline__ acc_t gradient_product(acc_t x, acc_t sum, acc_t p) {
+    if (kPower == 1) return x > acc_t(0) ? sum : x < acc_t(0) ? -sum : x;
+    if (kPower == 2) return x * sum;
+    // In this order nothing is lost: for a size below 1 the rounding of a subnormal is harmless, above 1 none arises.
+    if (kPower == 3) return x * (magnitude(x) * sum);
+    return x == acc_t(0) ? acc_t(0) : signed_factor(x, p) * sum;
 }
 
 // dy * (size / y)^(p-1) * 2^scale for size and y that are not zero; infinities and NaN as IEEE arithmetic has it.
@@ -383,7 +494,7 @@ __device__ __forceinline__ acc_t sum_of_ratios(
 }
 
 // dx by the sum of the ratios over windows [begin, end) of a row.
-__device__ __forceinline__ acc_t gradient_by_ratios(
+__device__ __noinline__ acc_t gradient_by_ratios(
     acc_t x, const elem_t* y, const elem_t* dy, long long begin, long long end, acc_t p) {
     if (x == acc_t(0)) return acc_t(0);
     constexpr int most = 100;
@@ -515,7 +626,7 @@ lp_pool1d_backward_f16_tile25_p1_v1_gradient(
 #pragma unroll 4
         for (int i = lane; i < padded; i += lanes) {
             const bool inside = first + i >= 0 && first + i < l_out;
-            target[i] = inside ? coefficient(to_acc(dy[flat + i]), to_acc(y[flat + i]), p) : acc_t(0);
+            target[i] = inside ? coefficient(to_acc(dy[flat + i]), to_acc(y[flat + i]), p, window <= stride) : acc_t(0);
         }
     }
     __syncthreads();

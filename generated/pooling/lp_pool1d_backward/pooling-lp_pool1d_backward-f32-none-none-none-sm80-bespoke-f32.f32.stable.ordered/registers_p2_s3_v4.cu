@@ -14,6 +14,7 @@ constexpr int kPower = 2;  // p, or 0 for any
 // Sums of powers within these bounds have lost nothing to overflow or underflow.
 constexpr acc_t kLeastSum = 0x1p-90f;
 constexpr acc_t kLargestSum = 0x1p+120f;
+constexpr int kLeastExponent = -90;  // of that least sum
 // Every sum is in range: the powers cannot leave it, or (p = 1) the sum overflows only where the result does.
 constexpr bool kAlwaysInRange = false;
 
@@ -32,7 +33,10 @@ __device__ __forceinline__ acc_t not_a_number() {
 }
 
 __device__ __forceinline__ acc_t magnitude(acc_t value) { return fabsf(value); }
+__device__ __forceinline__ acc_t smaller(acc_t a, acc_t b) { return fminf(a, b); }
 __device__ __forceinline__ acc_t fused(acc_t a, acc_t b, acc_t c) { return fmaf(a, b, c); }
+// A product that the compiler does not fuse with an addition: one whose rounding error is taken apart.
+__device__ __forceinline__ acc_t rounded_product(acc_t a, acc_t b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ acc_t power_of_two(int n) { return __int_as_float((n + 127) << 23); }
 
 // To about an ulp, for values that are neither subnormal nor huge.
@@ -43,6 +47,48 @@ __device__ __forceinline__ float reciprocal(float value) {
     return result;
 #else
     return 1.0f / value;
+#endif
+}
+
+// The special-function units, which take subnormal numbers for zero: absolute error 2^-22 of the logarithm near 1, relative
+// errors of 2^-22 elsewhere and of the others.
+__device__ __forceinline__ float log2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return log2f(value);
+#endif
+}
+
+__device__ __forceinline__ float exp2_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return exp2f(value);
+#endif
+}
+
+__device__ __forceinline__ float rsqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return rsqrtf(value);
+#endif
+}
+
+__device__ __forceinline__ float sqrt_unit(float value) {
+#if defined(__CUDA_ARCH__)
+    float result;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+#else
+    return sqrtf(value);
 #endif
 }
 
@@ -99,8 +145,8 @@ __device__ __forceinline__ log2_t log2_of(acc_t value) {
     series = fused(series, z, acc_t(0.96179669392597555));
     constexpr acc_t two_over_ln2 = 0x1.715476p+1f;
     constexpr acc_t two_over_ln2_lo = 0x1.4ae0cp-25f;
-    const acc_t tail = s * z * series;
-    const acc_t head = s * two_over_ln2;
+    const acc_t tail = rounded_product(s * z, series);
+    const acc_t head = rounded_product(s, two_over_ln2);
     const acc_t head_lo = fused(s, two_over_ln2, -head) + fused(s, two_over_ln2_lo, fused(s_lo, z, s_lo) * two_over_ln2);
     result.hi = head + tail;
     result.lo = ((head - result.hi) + tail) + head_lo;
@@ -130,7 +176,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     // e^u = 1 + u + u^2/2 + u^3*(1/6 + ...), u = (f + f_lo) * ln 2, the first three terms to twice the precision.
     constexpr acc_t ln2 = 0x1.62e43p-1f;
     constexpr acc_t ln2_lo = -0x1.05c61p-29f;
-    const acc_t u = f * ln2;
+    const acc_t u = rounded_product(f, ln2);
     const acc_t u_lo = fused(f, ln2, -u) + fused(f, ln2_lo, f_lo * ln2);
     acc_t series = acc_t(2.4801587301587302e-05);
     series = fused(series, u, acc_t(0.00019841269841269841));
@@ -139,7 +185,7 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
     series = fused(series, u, acc_t(0.041666666666666664));
     series = fused(series, u, acc_t(0.16666666666666666));
     const acc_t half = acc_t(0.5) * u;
-    const acc_t square = half * u;
+    const acc_t square = rounded_product(half, u);
     const acc_t small = fused(series * u, u * u, fused(half, u, -square) + fused(u_lo, u, u_lo));
     const acc_t linear = acc_t(1) + u;
     const acc_t linear_lo = (acc_t(1) - linear) + u;
@@ -154,8 +200,8 @@ __device__ __forceinline__ power_t exp2_of(acc_t a, acc_t a_lo, acc_t b, acc_t b
 // 2^((q + q_lo) * log).
 __device__ __forceinline__ power_t exp2_of_product(const log2_t& log, acc_t q, acc_t q_lo = acc_t(0)) {
     const acc_t exponent = static_cast<acc_t>(log.exponent);
-    const acc_t a = q * exponent;
-    const acc_t b = q * log.hi;
+    const acc_t a = rounded_product(q, exponent);
+    const acc_t b = rounded_product(q, log.hi);
     const acc_t a_lo = fused(q, exponent, -a) + q_lo * exponent;
     const acc_t b_lo = fused(q, log.hi, -b) + fused(q, log.lo, q_lo * log.hi);
     return exp2_of(a, a_lo, b, b_lo);
@@ -228,7 +274,7 @@ __device__ __forceinline__ int window_exponent(acc_t largest) {
 }
 
 // LP norm of any window: overflow-free and underflow-free by scaling with its largest element.
-__device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
+__device__ __noinline__ acc_t scaled_norm(const elem_t* x, long long count, acc_t p) {
     acc_t largest = acc_t(0);
     for (long long i = 0; i < count; ++i) {
         const acc_t size = magnitude(to_acc(x[i]));
@@ -242,41 +288,75 @@ __device__ __forceinline__ acc_t scaled_norm(const elem_t* x, long long count, a
     return precise_root(sum, exponent, p);
 }
 
-// |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
-// small numbers and large powers of infinity and NaN drive the sum out of range.
-__device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
-    if (kPower == 1) return size;
-    if (kPower == 2) return size * size;
-    if (kPower == 3) return size * size * size;
-    const float exponent = static_cast<float>(split(size));
-    const float f = size - 1.0f;
-    const float s = f * reciprocal(size + 1.0f);
-    const float z = s * s;
-    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
-    // The exponent's part of the product is kept exactly: only log's error, about 2^-25 whatever p, is left.
-    const float a = p * exponent;
-    const float a_lo = fmaf(p, exponent, -a);
-    const float whole = fmaf(p, log, a);
-    const float n = rintf(whole);
-    const float u = fmaf(p, log, (a - n) + a_lo);
+// 2^u for |u| of 1/2 and a little: to about 2^-25, rounded once.
+__device__ __forceinline__ float exp2_polynomial(float u) {
     float power = 0.0001547802094137296f;
     power = fmaf(power, u, 0.001340043148957193f);
     power = fmaf(power, u, 0.009617994539439678f);
     power = fmaf(power, u, 0.05550327152013779f);
     power = fmaf(power, u, 0.24022652208805084f);
     power = fmaf(power, u, 0.6931471824645996f);
-    power = fmaf(power, u, 1.0f);
-    power = __int_as_float(__float_as_int(power) + static_cast<int>(n) * (1 << 23));
-    return whole < -125.0f ? 0.0f : whole > 126.0f ? infinity() : power;
+    return fmaf(power, u, 1.0f);
 }
 
-// sum^(1/p) of a sum in range.
+constexpr float kRound = 12582912.0f;  // added to a small number, leaves its nearest integer in the last bits
+
+// size^(q + q_lo) of a normal number, where q * log2(size) is within the exponents: 2^-25 of the logarithm times q, then half an ulp.
+__device__ __forceinline__ float power_of_normal(float size, float q, float q_lo) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    const float s = (significand - 1.0f) * reciprocal(significand + 1.0f);
+    const float z = s * s;
+    const float log = s * fmaf(fmaf(fmaf(0.4317915141582489f, z, 0.5767122507095337f), z, 0.9617988467216492f), z, 2.885390043258667f);
+    // The exponent's part of the product is kept exactly: only log's error is left.
+    const float step = q * 0x1p-23f;
+    const float a = rounded_product(step, exponent);
+    const float a_lo = fmaf(step, exponent, -a) + q_lo * 0x1p-23f * exponent;
+    const float rounded = fmaf(q, log, a) + kRound;
+    const float u = fmaf(q, log, (a - (rounded - kRound)) + a_lo);
+    return __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+}
+
+// |x|^p to an error that p-th roots of T can afford, for p between the bounds that the designs demand; zero powers of
+// small numbers and large powers of infinity and NaN drive the sum out of range.
+__device__ __forceinline__ acc_t fast_power(acc_t size, acc_t p) {
+    if (kPower == 1) return size;
+    if (kPower == 2) return size * size;
+    if (kPower == 3) return size * size * size;
+    // As integers infinity and NaN, too, are larger than the largest.
+    const float inverse = reciprocal(p);
+    const int least = __float_as_int(exp2_unit(-120.0f * inverse));
+    const int largest = __float_as_int(exp2_unit(122.0f * inverse));
+    const int bits = __float_as_int(size);
+    return power_of_normal(__int_as_float(bits < least ? least : bits > largest ? largest : bits), p, 0.0f);
+}
+
+// A size whose power is no less than the least sum (a power of two, perhaps a larger one).
+__device__ __forceinline__ acc_t least_size(acc_t p) {
+    constexpr acc_t least_normal = -126.0f;
+    const acc_t exponent = ceilf(acc_t(kLeastExponent) / (kPower ? acc_t(kPower) : p));
+    return power_of_two(static_cast<int>(exponent > least_normal ? exponent : least_normal));
+}
+
+// sum^(1/p) of a sum in range, 0 of one of zeros.
 __device__ __forceinline__ acc_t fast_root(acc_t sum, acc_t p, acc_t inverse_p) {
     if (kPower == 1) return sum;
-    if (kPower == 2) return sqrtf(sum);
-    if (kPower == 3) return cbrtf(sum);
-    const power_t root = exp2_of_quotient(log2_of(sum), p);
-    return scale_by_power_of_two(root.hi, root.exponent);
+    if (kPower == 2) {
+        // One step of Newton's from the unit's root leaves half an ulp and a little.
+        const float inverse = rsqrt_unit(fmaxf(sum, kLeastSum));
+        const float root = sum * inverse;
+        return fmaf(fmaf(-root, root, sum), 0.5f * inverse, root);
+    }
+    if (kPower == 3) {
+        const float root = exp2_unit(log2_unit(sum) * (1.0f / 3.0f));
+        const float square = root * root;
+        const float better = fmaf(fmaf(square, root, -sum), reciprocal(-3.0f * square), root);
+        return sum < kLeastSum ? 0.0f : better;
+    }
+    const float root = power_of_normal(sum, inverse_p, fmaf(-inverse_p, p, 1.0f) * inverse_p);
+    return sum < kLeastSum ? 0.0f : root;
 }
 // Neither near overflow nor near underflow: one more product with such a value is rounded once, whatever it becomes.
 __device__ __forceinline__ bool is_ordinary(acc_t value) {
@@ -289,46 +369,94 @@ struct slope_t {
     acc_t hi, lo;
 
     __device__ __forceinline__ explicit slope_t(acc_t p) : hi(p - acc_t(1)), lo(p - (hi + acc_t(1))) {}
+    __device__ __forceinline__ slope_t(acc_t high, acc_t low) : hi(high), lo(low) {}
 };
 
+// a / b to about half an ulp, for a b that is neither subnormal nor huge (else 0, infinite or NaN, which is not ordinary).
+__device__ __forceinline__ float quotient(float a, float b, float inverse) {
+    const float result = a * inverse;
+    return fmaf(fmaf(-b, result, a), inverse, result);
+}
+
+// size^q to about an ulp for q of at most a hundred or two; NaN where size is not a normal number or the power not an
+// ordinary one.
+__device__ __forceinline__ float power_to_an_ulp(float size, const slope_t& q) {
+    const int bits = __float_as_int(size);
+    const int exponent_bits = (bits - 0x3f3504f3) & 0xff800000;
+    const float significand = __int_as_float(bits - exponent_bits);
+    const float exponent = static_cast<float>(exponent_bits);  // times 2^23
+    // log2 of the significand as head + rest, by the series of log2_of; s and the head's product are compensated.
+    const float f = significand - 1.0f;
+    const float d = significand + 1.0f;
+    const float inverse = reciprocal(d);
+    const float s = f * inverse;
+    const float s_lo = fmaf(-s, f - (d - 2.0f), fmaf(-s, d, f)) * inverse;
+    const float z = s * s;
+    const float tail = s * z * fmaf(fmaf(fmaf(0.32059890f, z, 0.41219858f), z, 0.57707802f), z, 0.96179669f);
+    const float head = rounded_product(s, 0x1.715476p+1f);
+    const float rest = fmaf(s_lo, 0x1.715476p+1f, fmaf(s, 0x1.4ae0cp-25f, fmaf(s, 0x1.715476p+1f, -head))) + tail;
+    const float step = q.hi * 0x1p-23f;
+    const float a = rounded_product(step, exponent);
+    const float a_lo = fmaf(q.lo * 0x1p-23f, exponent, fmaf(step, exponent, -a));
+    const float b = rounded_product(q.hi, head);
+    const float b_lo = fmaf(q.hi, rest, fmaf(q.hi, head, -b));
+    const float whole = (a + b) + b_lo;
+    const float rounded = whole + kRound;
+    const float u = ((a - (rounded - kRound)) + b) + (a_lo + b_lo);
+    const float power = __int_as_float(__float_as_int(exp2_polynomial(u)) + (__float_as_int(rounded) << 23));
+    const bool normal = static_cast<unsigned>(bits) - 0x00800000u < 0x7f000000u;
+    return normal && fabsf(whole) <= 100.0f ? power : not_a_number();
+}
+
+// size^q, the fast way or the one for any size and q; NaN where it is not ordinary.
+__device__ __forceinline__ acc_t factor_power(acc_t size, const slope_t& q) {
+    return power_to_an_ulp(size, q);
+}
+
 // dy * y^(1-p), 0 for a window of zeros, NaN where the factors leave the range (the sum is then done by ratios).
-__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p) {
-    if (y == acc_t(0)) return acc_t(0);
-    if (kPower == 1) return dy;
-    if (kPower == 2) {
-        const acc_t value = dy / y;
-        return dy == acc_t(0) || is_ordinary(value) ? value : not_a_number();
+// `alone`: no other window holds this one's elements, so that no terms cancel and leave their errors.
+__device__ __forceinline__ acc_t coefficient(acc_t dy, acc_t y, acc_t p, bool alone) {
+    if (kPower == 1) return y == acc_t(0) ? acc_t(0) : dy;
+    acc_t value;
+    if (kPower == 2 || kPower == 3) {
+        const float inverse = reciprocal(y);
+        value = quotient(dy, y, inverse);
+        // Twice: what one quotient loses to underflow leaves the second one out of the ordinary.
+        if (kPower == 3) value = quotient(value, y, inverse);
+    } else {
+        const slope_t slope(p);
+        const slope_t negative(-slope.hi, -slope.lo);
+        const acc_t weight = factor_power(y, negative);
+        value = dy * weight;
+        if (weight != weight) value = weight;
     }
-    if (kPower == 3) {
-        const acc_t square = y * y;
-        const acc_t value = dy / square;
-        return is_ordinary(square) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
-    }
-    // To an ulp also for 16-bit types: where terms of several windows cancel, their errors are what is left.
-    if (!is_finite(y) || y < acc_t(0)) return not_a_number();
-    const slope_t slope(p);
-    const power_t power = exp2_of_product(log2_of(y), -slope.hi, -slope.lo);
-    const acc_t weight = scale_by_power_of_two(power.hi, power.exponent);
-    const acc_t value = dy * weight;
-    return is_ordinary(weight) && (dy == acc_t(0) || is_ordinary(value)) ? value : not_a_number();
+    if (dy != acc_t(0) && !is_ordinary(value)) value = not_a_number();
+    return y == acc_t(0) ? acc_t(0) : value;
 }
 
 // sgn(x) * |x|^(p-1) of an x that is not zero, NaN where it leaves the range.
 __device__ __forceinline__ acc_t signed_factor(acc_t x, acc_t p) {
     if (kPower == 1) return x > acc_t(0) ? acc_t(1) : x < acc_t(0) ? acc_t(-1) : x;
     if (kPower == 2) return is_finite(x) ? x : not_a_number();
-    acc_t size = magnitude(x);
+    const acc_t size = magnitude(x);
     acc_t factor;
     if (kPower == 3) {
         factor = size * size;
+        if (!is_finite(x) || !is_ordinary(factor)) factor = not_a_number();
     } else {
-        if (!is_finite(size)) return not_a_number();
         const slope_t slope(p);
-        const power_t power = exp2_of_product(log2_of(size), slope.hi, slope.lo);
-        factor = scale_by_power_of_two(power.hi, power.exponent);
+        factor = factor_power(size, slope);
     }
-    if (!is_finite(x) || !is_ordinary(factor)) return not_a_number();
     return x < acc_t(0) ? -factor : factor;
+}
+
+// sgn(x) |x|^(p-1) * sum of coefficients; not finite where it may be wrong, which is sometimes right.
+__device__ __forceinline__ acc_t gradient_product(acc_t x, acc_t sum, acc_t p) {
+    if (kPower == 1) return x > acc_t(0) ? sum : x < acc_t(0) ? -sum : x;
+    if (kPower == 2) return x * sum;
+    // In this order nothing is lost: for a size below 1 the rounding of a subnormal is harmless, above 1 none arises.
+    if (kPower == 3) return x * (magnitude(x) * sum);
+    return x == acc_t(0) ? acc_t(0) : signed_factor(x, p) * sum;
 }
 
 // dy * (size / y)^(p-1) * 2^scale for size and y that are not zero; infinities and NaN as IEEE arithmetic has it.
@@ -372,7 +500,7 @@ __device__ __forceinline__ acc_t sum_of_ratios(
 }
 
 // dx by the sum of the ratios over windows [begin, end) of a row.
-__device__ __forceinline__ acc_t gradient_by_ratios(
+__device__ __noinline__ acc_t gradient_by_ratios(
     acc_t x, const elem_t* y, const elem_t* dy, long long begin, long long end, acc_t p) {
     if (x == acc_t(0)) return acc_t(0);
     constexpr int most = 100;
@@ -408,6 +536,20 @@ struct divisor_t {
 };
 constexpr int kPack = 4;  // elements of 16 bytes
 
+// The run of a thread: runs are numbered row by row, and rows have fewer than 2^31.
+struct run_t {
+    long long row;
+    int run;
+};
+
+__device__ __forceinline__ run_t run_of(const divisor_t& runs) {
+    const long long first = static_cast<long long>(blockIdx.x) * blockDim.x;  // of the block, which divides for all threads
+    const long long row = runs.quotient(first);
+    const unsigned place = static_cast<unsigned>(first - row * runs.value) + threadIdx.x;
+    const unsigned rows = runs.multiplier == 0 ? (runs.value == 1 ? place : 0u) : __umulhi(place, runs.multiplier) >> runs.shift;
+    return {row + rows, static_cast<int>(place - rows * static_cast<unsigned>(runs.value))};
+}
+
 constexpr int words_of(int elements) { return (elements * 4 + 3) / 4; }
 
 // Element j of a run, in acc_t.
@@ -426,6 +568,15 @@ __device__ __forceinline__ elem_t element_of(const unsigned (&words)[WORDS], int
 template <int WORDS>
 __device__ __forceinline__ unsigned size_bits(const unsigned (&words)[WORDS], int j) {
     return words[j] & 0x7fffffffu;
+}
+
+// Makes the compiler take a run's values from its words again, instead of keeping them in registers for a rare case.
+template <int WORDS>
+__device__ __forceinline__ void forget(unsigned (&words)[WORDS]) {
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) asm volatile("" : "+r"(words[i]));
+#endif
 }
 
 // Rounds N values into a run.
@@ -449,49 +600,118 @@ __device__ __forceinline__ void drop_elements(unsigned (&words)[WORDS], int elem
     }
 }
 
+// The packs of a run that begins at a pack of an array: those that hold its first `count` elements.
+template <int WORDS>
+__device__ __forceinline__ void load_packs(unsigned (&words)[WORDS], const elem_t* source, int count) {
+    constexpr int packs = (WORDS + 3) / 4;
+    uint4 pack[packs];
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+        pack[i] = make_uint4(0, 0, 0, 0);
+        if (i * kPack < count) pack[i] = reinterpret_cast<const uint4*>(source)[i];
+    }
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        words[i] = i % 4 == 0 ? pack[i / 4].x : i % 4 == 1 ? pack[i / 4].y : i % 4 == 2 ? pack[i / 4].z : pack[i / 4].w;
+    }
+}
+
+// Zeros in place of the elements from `count` on.
+template <int WORDS>
+__device__ __forceinline__ void clear_from(unsigned (&words)[WORDS], int count) {
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        if (i >= count) words[i] = 0;
+    }
+}
+
+// Zeros in place of the elements before `count`.
+template <int WORDS>
+__device__ __forceinline__ void clear_before(unsigned (&words)[WORDS], int count) {
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        if (i < count) words[i] = 0;
+    }
+}
+
+// The last N elements of a run, from where as many of them as make a pack at most lie aligned; zeros before them.
+template <int N, int WORDS>
+__device__ __forceinline__ void load_end(unsigned (&words)[WORDS], const elem_t* source) {
+    constexpr int count = words_of(N);
+    constexpr int from = WORDS - count;
+#pragma unroll
+    for (int i = 0; i < from; ++i) words[i] = 0;
+    if constexpr (count % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < count; i += 4) {
+            const uint4 pack = reinterpret_cast<const uint4*>(source)[i / 4];
+            words[from + i] = pack.x;
+            words[from + i + 1] = pack.y;
+            words[from + i + 2] = pack.z;
+            words[from + i + 3] = pack.w;
+        }
+    } else if constexpr (count == 2) {
+        const uint2 pack = *reinterpret_cast<const uint2*>(source);
+        words[from] = pack.x;
+        words[from + 1] = pack.y;
+    } else {
+        static_assert(count == 1, "a run is a power of two");
+        words[from] = *reinterpret_cast<const unsigned*>(source);
+    }
+}
+
+// Elements [first + skip, first + count) of an array to their places in a run that begins at `first`, by whole packs,
+// all of which lie in the array; the other elements of the run are unspecified.
+template <int WORDS>
+__device__ __forceinline__ void load_inner(unsigned (&words)[WORDS], const elem_t* array, long long first, int skip, int count) {
+    constexpr int packs = (WORDS + 3) / 4;
+    const int shift = static_cast<int>(first) & (kPack - 1);
+    const uint4* const source = reinterpret_cast<const uint4*>(array + (first - shift));
+    unsigned raw[4 * (packs + 1)];
+#pragma unroll
+    for (int i = 0; i <= packs; ++i) {
+        uint4 pack = make_uint4(0, 0, 0, 0);
+        if (i * kPack < shift + count && (i + 1) * kPack > shift + skip) pack = source[i];
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
+    }
+    if (shift) drop_elements(raw, shift);
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
+}
+
 // Elements [first + skip, first + count) of an array of `total`, to their places in a run that begins at `first`; the
 // other elements of the run are unspecified.  What lies outside the array is not read.
 template <int WORDS>
 __device__ __forceinline__ void load_run(
     unsigned (&words)[WORDS], const elem_t* array, long long first, int skip, int count, long long total) {
     constexpr int packs = (WORDS + 3) / 4;
-    const int shift = static_cast<int>(first) & (kPack - 1);
-    const long long begin = first - shift;
-    const elem_t* const source = array + begin;
-    uint4 pack[packs + 1];
+    const long long begin = first - (static_cast<int>(first) & (kPack - 1));
     if (begin >= 0 && begin + (packs + 1) * kPack <= total) {
-#pragma unroll
-        for (int i = 0; i <= packs; ++i) {
-            pack[i] = make_uint4(0, 0, 0, 0);
-            if (i * kPack < shift + count && (i + 1) * kPack > shift + skip) {
-                pack[i] = reinterpret_cast<const uint4*>(source)[i];
-            }
-        }
-    } else {
-        // The array's last pack may be partial.
-        const long long end = total - total % kPack;
-        unsigned last[4];
-        acc_t values[kPack];
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
-        round_run(values, last);
-#pragma unroll
-        for (int i = 0; i <= packs; ++i) {
-            const long long at = begin + i * kPack;
-            pack[i] = make_uint4(0, 0, 0, 0);
-            if (at == end) pack[i] = make_uint4(last[0], last[1], last[2], last[3]);
-            if (at >= 0 && at < end) pack[i] = reinterpret_cast<const uint4*>(source)[i];
-        }
+        load_inner(words, array, first, skip, count);
+        return;
     }
+    // Near the ends of the array, whose last pack may be partial.
+    const long long end = total - total % kPack;
+    acc_t values[kPack];
+    unsigned last[4];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) values[i] = i < static_cast<int>(total - end) ? to_acc(array[end + i]) : acc_t(0);
+    round_run(values, last);
     unsigned raw[4 * (packs + 1)];
 #pragma unroll
     for (int i = 0; i <= packs; ++i) {
-        raw[4 * i] = pack[i].x;
-        raw[4 * i + 1] = pack[i].y;
-        raw[4 * i + 2] = pack[i].z;
-        raw[4 * i + 3] = pack[i].w;
+        const long long at = begin + i * kPack;
+        uint4 pack = at == end ? make_uint4(last[0], last[1], last[2], last[3]) : make_uint4(0, 0, 0, 0);
+        if (at >= 0 && at < end) pack = *reinterpret_cast<const uint4*>(array + at);
+        raw[4 * i] = pack.x;
+        raw[4 * i + 1] = pack.y;
+        raw[4 * i + 2] = pack.z;
+        raw[4 * i + 3] = pack.w;
     }
-    if (shift) drop_elements(raw, shift);
+    drop_elements(raw, static_cast<int>(first - begin));
 #pragma unroll
     for (int i = 0; i < WORDS; ++i) words[i] = raw[i];
 }
@@ -518,25 +738,41 @@ __device__ __forceinline__ void store_words(elem_t* target, const unsigned (&wor
 // Elements that a run of N is stored by: the largest power of two that divides N, a pack at most.
 constexpr int stored_together(int n) { return (n & -n) < kPack ? n & -n : kPack; }
 
-// Stores the first `count` of N elements at `flat` of an array.  The lanes of a warp hold consecutive runs: `follows`
-// says that this lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs
-// that begin in its run, whose last one ends in the next lane's; what no whole pack covers goes element by element.
-// All lanes of the warp must call it.
+// Stores elements [begin, end) of a run of N whose place is that of whole packs.
+template <int N>
+__device__ __forceinline__ void store_run(elem_t* target, const unsigned (&words)[words_of(N)], int begin, int end) {
+    constexpr int pack = stored_together(N);
+    if (pack * 4 >= 4 && begin <= 0 && end >= N) {
+#pragma unroll
+        for (int i = 0; i < N; i += pack) store_words<words_of(pack)>(target + i, words, words_of(i));
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            if (i >= begin && i < end) target[i] = element_of(words, i);
+        }
+    }
+}
+
+// Stores the first `count` of N elements at `target`.  The lanes of a warp hold consecutive runs: `follows` says that this
+// lane's run continues the one of the lane before.  Where runs are misaligned a lane stores the packs that begin in its run,
+// whose last one ends in the next lane's; what no whole pack covers goes element by element.  All lanes of the warp must
+// call it.
 template <int N, int WORDS>
-__device__ __forceinline__ void store_run(
-    elem_t* array, long long flat, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
+__device__ __forceinline__ void store_shifted(
+    elem_t* target, int count, const unsigned (&words)[WORDS], bool follows, bool rows_aligned) {
     constexpr int pack = stored_together(N);
     constexpr int pack_words = words_of(pack);
     constexpr int packs = N / pack;
-    elem_t* const target = array + flat;
-    if (rows_aligned && count == N) {
-#pragma unroll
-        for (int i = 0; i < packs; ++i) store_words<pack_words>(target + i * pack, words, i * pack_words);
-    }
     int first = 0;  // own elements in whole packs: [first, end)
-    int end = rows_aligned && count == N ? N : 0;
+    int end = count == N ? N : 0;
     bool head_done = false;
-    if (!rows_aligned) {
+    if (rows_aligned) {
+        if (count == N) {
+#pragma unroll
+            for (int i = 0; i < packs; ++i) store_words<pack_words>(target + i * pack, words, i * pack_words);
+            return;
+        }
+    } else {
         unsigned run[WORDS + pack_words];
 #pragma unroll
         for (int i = 0; i < WORDS; ++i) run[i] = words[i];
@@ -545,7 +781,8 @@ __device__ __forceinline__ void store_run(
         const int next_count = __shfl_down_sync(0xffffffffu, follows ? count : 0, 1);
         const int previous_count = __shfl_up_sync(0xffffffffu, count, 1);
         const int lane = threadIdx.x % 32;
-        first = (pack - (static_cast<int>(flat) & (pack - 1))) & (pack - 1);
+        const int place = static_cast<int>(reinterpret_cast<unsigned long long>(target)) / 4;
+        first = -place & (pack - 1);
         const int length = count + (lane < 31 && count == N ? next_count : 0);
         const int whole = length < first ? 0 : (length - first) / pack < packs ? (length - first) / pack : packs;
         end = first + whole * pack;
@@ -564,89 +801,12 @@ __device__ __forceinline__ void store_run(
     }
 }
 
+constexpr int kStride = 3;
 constexpr int kMaxWindow = 8;
-
-// Windows that begin in a thread's run: a power of two, so many that its inputs are at least 32 bytes.
-constexpr int windows_of(int stride) {
-    int windows = 1;
-    while (windows < kPack && windows * stride * 4 < 32) windows *= 2;
-    return windows;
-}
-
-template <int STRIDE>
-__device__ __forceinline__ void gradient(
-    const elem_t* x, const elem_t* y, const elem_t* dy, elem_t* dx, long long rows, long long l_in, long long l_out,
-    const divisor_t& runs, int window, acc_t p) {
-    constexpr int N = windows_of(STRIDE);
-    constexpr int inputs = N * STRIDE;
-    constexpr int most_before = (kMaxWindow - 1) / STRIDE;  // windows that begin before the run and reach into it
-    constexpr int before = (most_before + kPack - 1) / kPack * kPack;
-    const long long index = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-    const long long row = runs.quotient(index);
-    const long long run = index - row * runs.value;
-    const long long start = run * inputs;
-    const long long left = row < rows ? l_in - start : 0;
-    const int count = static_cast<int>(left < inputs ? (left > 0 ? left : 0) : inputs);
-    const long long flat = row * l_in + start;
-    const long long first = run * N - before;  // the window of coefficient 0
-    unsigned output[words_of(inputs)];
-    unsigned long long by_ratios = 0;
-    if (count > 0) {
-        const int skip = before - (window - 1) / STRIDE;
-        unsigned values[words_of(inputs)];
-        acc_t result[inputs];
-        load_run(values, x, flat, 0, inputs, rows * l_in);
-        acc_t weight[before + N];
-        {
-            unsigned norms[words_of(before + N)];
-            unsigned upstream[words_of(before + N)];
-            load_run(norms, y, row * l_out + first, skip, before + N, rows * l_out);
-            load_run(upstream, dy, row * l_out + first, skip, before + N, rows * l_out);
-#pragma unroll
-            for (int j = before - most_before; j < before + N; ++j) {
-                weight[j] = j < skip ? acc_t(0) : coefficient(value_of(upstream, j), value_of(norms, j), p);
-            }
-        }
-        if (first < 0 || first + before + N > l_out) {
-            const int begin = static_cast<int>(first < 0 ? -first : 0);
-            const int end = static_cast<int>(l_out - first < before + N ? l_out - first : before + N);
-#pragma unroll
-            for (int j = before - most_before; j < before + N; ++j) weight[j] = j >= begin && j < end ? weight[j] : acc_t(0);
-        }
-#pragma unroll
-        for (int i = 0; i < inputs; ++i) {
-            acc_t sum = acc_t(0);
-#pragma unroll
-            for (int back = most_before; back >= 0; --back) {
-                if (i % STRIDE + back * STRIDE < kMaxWindow && i % STRIDE + back * STRIDE < window) {
-                    sum += weight[before + i / STRIDE - back];
-                }
-            }
-            const acc_t value = value_of(values, i);
-            const acc_t factor = signed_factor(value, p);
-            result[i] = value == acc_t(0) ? acc_t(0) : factor * sum;
-            if (value != acc_t(0) && !stands(factor, sum)) by_ratios |= 1ull << i;
-        }
-        round_run(result, output);
-    } else {
-#pragma unroll
-        for (int i = 0; i < words_of(inputs); ++i) output[i] = 0;
-    }
-    const bool rows_aligned = l_in % stored_together(inputs) == 0;
-    store_run<inputs>(dx, flat, count, output, run > 0, rows_aligned);
-    // Extreme magnitudes, infinities and NaN again, one by one; a neighbour may have stored their first form.
-    __syncwarp();
-    for (int i = 0; i < count; ++i) {
-        if (by_ratios >> i & 1ull) {
-            const int l = i + before * STRIDE;  // from the first input of window `first`
-            const long long from = first + (l < window ? 0 : (l - window) / STRIDE + 1);
-            const long long to = first + l / STRIDE + 1;
-            const acc_t result = gradient_by_ratios(
-                to_acc(x[flat + i]), y + row * l_out, dy + row * l_out, from > 0 ? from : 0, to < l_out ? to : l_out, p);
-            from_acc(result, dx[flat + i]);
-        }
-    }
-}
+constexpr int kWindows = 4;  // that begin in a thread's run
+constexpr int kInputs = kWindows * kStride;
+constexpr int kHalo = (kMaxWindow - 1) / kStride;  // windows at most that begin before the run and reach into it
+constexpr int kBefore = (kHalo + kPack - 1) / kPack * kPack;
 
 }  // namespace
 
@@ -659,15 +819,97 @@ lp_pool1d_backward_f32_registers_p2_s3_v4_gradient(
     const elem_t* __restrict__ dy,
     elem_t* __restrict__ dx,
     long long rows,
-    long long l_in,
-    long long l_out,
-    long long runs_per_row,
+    int l_in,
+    int l_out,
+    int runs_per_row,
     unsigned runs_multiplier,
     int runs_shift,
     int window,
-    int stride,
-    acc_t p)
+    acc_t p,
+    int packs_aligned,
+    int windows_aligned)
 {
-    const divisor_t runs = {runs_per_row, runs_multiplier, runs_shift};
-    gradient<3>(x, y, dy, dx, rows, l_in, l_out, runs, window, p);
+    const run_t place = run_of({runs_per_row, runs_multiplier, runs_shift});
+    const long long row = place.row;
+    const int start = place.run * kInputs;
+    const int first = place.run * kWindows - kBefore;  // the window of coefficient 0
+    const long long flat = row * l_in + start;
+    const long long outputs = row * l_out + first;
+    const bool overlap = window > kStride;
+    const int count = row < rows ? (l_in - start < kInputs ? l_in - start : kInputs) : 0;
+    bool lost;
+    unsigned output[words_of(kInputs)];
+    {
+        unsigned values[words_of(kInputs)];
+        acc_t weight[kBefore + kWindows];
+        unsigned norms[words_of(kBefore + kWindows)];
+        unsigned upstream[words_of(kBefore + kWindows)];
+        if (packs_aligned && count == kInputs) {
+            load_packs(values, x + flat, kInputs);
+        } else {
+            load_run(values, x, flat, 0, count, rows * l_in);
+            if (count < kInputs) clear_from(values, count);
+        }
+        const int present = row < rows ? l_out - first : 0;  // windows from `first` on
+        if (windows_aligned && present >= kBefore + kWindows) {
+            load_end<kWindows>(norms, y + outputs + kBefore);
+            load_end<kWindows>(upstream, dy + outputs + kBefore);
+        } else {
+            const int skip = kBefore - (window - 1) / kStride;
+            const int end = present < kBefore + kWindows ? present : kBefore + kWindows;
+            load_run(norms, y, outputs, skip, end, rows * l_out);
+            load_run(upstream, dy, outputs, skip, end, rows * l_out);
+            // A norm of 0 is that of no window.
+            if (end < kBefore + kWindows) clear_from(norms, end);
+            if (first < 0) clear_before(norms, -first);
+        }
+        if (overlap) {
+#pragma unroll
+            for (int back = kHalo; back > 0; --back) {
+                const int j = kBefore - back;
+                weight[j] = acc_t(0);
+                if (window > back * kStride) weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, false);
+            }
+        }
+#pragma unroll
+        for (int j = kBefore; j < kBefore + kWindows; ++j) {
+            weight[j] = coefficient(value_of(upstream, j), value_of(norms, j), p, !overlap);
+        }
+        acc_t result[kInputs];
+#pragma unroll
+        for (int i = 0; i < kInputs; ++i) result[i] = i % kStride < window ? weight[kBefore + i / kStride] : acc_t(0);
+        if (overlap) {
+            // Branches, because what a window does not reach is not worth even predicated instructions.
+#pragma unroll
+            for (int place = kStride; place < kMaxWindow; ++place) {
+                if (window > place) {
+#pragma unroll
+                    for (int i = 0; i < kWindows; ++i) {
+                        result[i * kStride + place % kStride] += weight[kBefore + i - place / kStride];
+                    }
+                }
+            }
+        }
+        acc_t watch[2] = {acc_t(0), acc_t(0)};  // not finite where a result may be wrong
+#pragma unroll
+        for (int i = 0; i < kInputs; ++i) {
+            const acc_t value = value_of(values, i);
+            result[i] = gradient_product(value, result[i], p);
+            watch[i % 2] += magnitude(result[i]);
+        }
+        round_run(result, output);
+        lost = !is_finite(watch[0] + watch[1]);
+    }
+    store_shifted<kInputs>(dx + flat, count, output, place.run > 0, l_in % stored_together(kInputs) == 0);
+    if (__any_sync(0xffffffffu, lost) && lost) {
+        // Extreme magnitudes, infinities and NaN again, one by one, after the barrier: a neighbour may have stored their first form.
+        const elem_t* const row_y = y + row * l_out;
+        const elem_t* const row_dy = dy + row * l_out;
+        for (int i = 0; i < count; ++i) {
+            const int l = start + i;
+            const int begin = l < window ? 0 : (l - window) / kStride + 1;
+            const int end = l / kStride < l_out ? l / kStride + 1 : l_out;
+            from_acc(gradient_by_ratios(to_acc(x[flat + i]), row_y, row_dy, begin, end, p), dx[flat + i]);
+        }
+    }
 }
