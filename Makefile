@@ -1,12 +1,15 @@
 # Every target sets up .venv by itself when it is needed, from requirements/dev.txt.  With PYTHON=… on the command
-# line that interpreter is used as it is: `make test-gpu PYTHON=python3` on a machine that has everything.
+# line that interpreter is used as it is: `make test-gpu PYTHON=python3` on a machine that has everything.  What only
+# `make test-frameworks` needs, PyTorch above all, is in requirements/frameworks.txt.
 BOOTSTRAP ?= python3
 VENV := .venv
 ifeq ($(origin PYTHON),command line)
 READY :=
+FRAMEWORKS :=
 else
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+FRAMEWORKS := $(VENV)/.frameworks
 endif
 export PYTHONPATH := $(CURDIR)
 WORKERS ?= auto
@@ -14,7 +17,7 @@ GPU_WORKERS ?= $(shell n=$$(nproc); echo $$((n > 12 ? 12 : n)))
 OUT ?= build/cubins
 BENCH ?=
 
-.PHONY: help demo test generate check lint format test-gpu compile-all bench report docs clean
+.PHONY: help demo test test-frameworks generate check lint format test-gpu compile-all bench report docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -28,11 +31,20 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(VENV)/.frameworks: requirements/frameworks.txt $(VENV)/.ready
+	@echo "adding PyTorch and other array libraries to $(VENV) (once)"
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/frameworks.txt
+	@touch $@
+
 demo: $(READY) ## train the digits classifier through the library's plans (GPU if there is one, else the host)
 	$(PYTHON) examples/train_digits.py
 
-test: $(READY) ## every test that needs no GPU
+test: $(READY) ## every test that needs no GPU; those that meet PyTorch and JAX only where these are installed
 	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal
+
+test-frameworks: $(READY) $(FRAMEWORKS) ## install PyTorch, JAX, … and run the tests that meet them
+	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal tests/test_functional.py tests/test_torch.py \
+		tests/test_torch_modules.py tests/test_torch_tables.py tests/test_readme.py
 
 generate: $(READY) ## expand the op tables and templates into generated/
 	$(PYTHON) -m codegen

@@ -49,12 +49,15 @@ _HOMES: dict[str, str] = {
     for name in names.split()
 }
 
-__all__ = [*sorted(_HOMES), "__version__"]
+# `inspect` is not in __all__: a star import must not hide the standard library's.
+_MODULES = ("functional", "inspect")
+
+__all__ = [*sorted(_HOMES), "__version__", "functional"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "inspect":  # not in __all__: a star import must not hide the standard library's
-        return importlib.import_module(".inspect", __name__)
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     try:
         home = _HOMES[name]
     except KeyError:
@@ -65,4 +68,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "inspect"})
+    return sorted({*globals(), *_HOMES, *__all__, *_MODULES})

@@ -395,9 +395,18 @@ def _memo(cls: Any, desc: Any, device: Device, preference: PlanPreference) -> An
     return cls(desc, device, preference, registry())
 
 
+_forgotten_too: list[Callable[[], None]] = [_memo.cache_clear]
+
+
 def forget_plans() -> None:
     """Select anew what is asked for next; plans that are held go on as they are."""
-    _memo.cache_clear()
+    for clear in _forgotten_too:
+        clear()
+
+
+def forget_with_plans(clear: Callable[[], None]) -> None:
+    """Call `clear` whenever plans are to be selected anew: for memos that hold plans."""
+    _forgotten_too.append(clear)
 
 
 def _device_of(plan: str, stream: Any, device: Device | None) -> Device:
