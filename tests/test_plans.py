@@ -503,3 +503,11 @@ def test_the_scatter_form_only_when_pinned_and_labelled_as_it_is() -> None:
     strict = br.PlanPreference(variant="scatter_v1", require_deterministic=True)
     with pytest.raises(NoVariant, match="require_deterministic"):
         br.LpPool1dBackwardPlan.select(None, desc, strict, device=device)
+
+
+def test_equal_descriptor_of_another_type_is_checked_too() -> None:
+    fields = {"input_shape": (2, 4, 8), "element": "f32"}
+    host = br.Device.host()
+    br.GroupNormPlan.select(None, br.GroupNormDescriptor(num_groups=2, **fields), device=host)
+    with pytest.raises(InvalidProblem, match="num_groups"):
+        br.GroupNormPlan.select(None, br.GroupNormDescriptor(num_groups=2.0, **fields), device=host)

@@ -143,6 +143,8 @@ class Plan(Generic[Descriptor, Arguments]):
             raise InvalidProblem(f"{cls.__name__}: pref is {preference!r}, want a PlanPreference")
         if device is None or stream is not None:
             device = _device_of(cls.__name__, stream, device)
+        # Before the memo: descriptors that compare equal may differ in what is allowed, 2.0 groups and 2.
+        cls.validate(desc)
         kind: Any = cls
         plan: _Self = _memo(kind, desc, device, preference)
         return plan
@@ -391,7 +393,6 @@ _MOST_CALLS = 512
 
 @functools.lru_cache(maxsize=4096)
 def _memo(cls: Any, desc: Any, device: Device, preference: PlanPreference) -> Any:
-    cls.validate(desc)
     return cls(desc, device, preference, registry())
 
 
