@@ -28,7 +28,7 @@ FIGURES = "H200"
 
 REFERENCE = {
     "Registry, devices, selection": ("catalog", "sku", "elements", "manifest", "device", "preference", "select", "constraint"),
-    "Plans": ("plans.base", *(f"plans.{name}" for name in (
+    "Plans": ("plans.base", "plans.norm_problem", *(f"plans.{name}" for name in (
         "lp_pool1d", "lp_pool1d_backward", "group_norm", "group_norm_backward", "instance_norm", "instance_norm_backward",
         "quantize_per_group", "quantize_per_group_backward", "dequantize_per_group", "dequantize_per_group_backward",
     ))),

@@ -16,7 +16,7 @@ from ..operands import VECTOR_BYTES, Operand
 from ..recipe import Launch, Recipe, Zero
 from ..sku import NormalizationKind
 from .base import Plan, Signature
-from .group_norm import (
+from .norm_problem import (
     NORM_BUCKET,
     Geometry,
     NormOperands,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ..elements import ElementKind
 from ..sku import NormalizationKind
-from .group_norm import GroupNormArgs, GroupNormPlan, normalize_norm_fields
+from .group_norm import GroupNormArgs, GroupNormPlan
+from .norm_problem import normalize_norm_fields
 
 
 @dataclass(frozen=True, kw_only=True)
