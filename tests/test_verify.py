@@ -112,18 +112,22 @@ def test_bits_that_change_from_run_to_run_are_found(
     assert "two runs differ" in outcome.detail
 
 
-def test_write_past_the_end_is_found(monkeypatch: pytest.MonkeyPatch, quantizer: br.Variant) -> None:
-    genuine = run.Place.overwritten
+@pytest.mark.parametrize("where", ["after", "before", "input"])
+def test_write_outside_the_outputs_is_found(
+    monkeypatch: pytest.MonkeyPatch, quantizer: br.Variant, where: str
+) -> None:
+    genuine = run.Arena.collect
 
-    def touched(self: Any) -> int:
-        raw, _, stop = self._guards[-1]
-        raw[stop] ^= 0xFF
+    def touched(self: Any) -> Any:
+        output, given = self._slots["d_input"], self._slots["d_output"]
+        at = {"after": output.start + output.nbytes, "before": output.start - 1, "input": given.start}[where]
+        self._memory[at] ^= 0xFF
         return genuine(self)
 
-    monkeypatch.setattr(run.Place, "overwritten", touched)
+    monkeypatch.setattr(run.Arena, "collect", touched)
     (outcome,) = verify(TABLE, [quantizer], CPU)
     assert outcome.status == "wrong"
-    assert "1 bytes outside an array overwritten" in outcome.detail
+    assert "1 bytes outside the outputs overwritten" in outcome.detail
 
 
 def test_variant_that_does_not_run_is_an_error(
@@ -258,12 +262,14 @@ def test_command_and_its_resuming(
 def test_command_reports_what_is_wrong(
     own_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run._case.cache_clear()
     monkeypatch.setattr(
         judge, "_options", lambda plan, element: {**plan.host_options(plan.descriptor), "q_max": 5}
     )
     assert (
         cli.main(["verify", "--device", "host", "--op", "per_group", "--element", "f32", "--aux", "s8"]) == 1
     )
+    run._case.cache_clear()
     out = capsys.readouterr().out
     assert "wrong: quantization-per_group-f32-s8" in out
     assert "output is off by" in out

@@ -12,7 +12,7 @@ class Outcome:
 
     Attributes:
         variant: its id.
-        status: `ok`, `wrong` (an error larger than allowed, a byte outside an array overwritten, or bits that change from
+        status: `ok`, `wrong` (an error larger than allowed, a byte outside the outputs overwritten, or bits that change from
             run to run against the label), `error` (it does not compile, load or run) or `unused` (none of the problems is
             one that it serves).
         runs: how many problems × data it ran on.

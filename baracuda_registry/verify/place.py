@@ -1,7 +1,12 @@
-"""Arrays where a plan runs, between guards that show a write outside them."""
+"""The arrays of one run, between guards that show a write outside of what is to be written.
+
+They lie in one allocation, so that a run costs one copy to the device and one back; what the kernel may not write,
+inputs and guards alike, is then compared with what was put there.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,60 +14,87 @@ import numpy as np
 from ..device import Device
 from .data import Array
 
-_GUARD = 256
-_BYTE = 0xC3
+_BOUNDARY = 256
+_GUARD = b"\xc3"
 
 
-class Place:
-    """Allocates on a device: CuPy's memory on a GPU, NumPy's elsewhere.
+@dataclass
+class _Slot:
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    start: int
+    nbytes: int
+    contents: Array | None
+    fill: int
 
-    Args:
-        device: where plans run.
+
+@dataclass
+class Arena:
+    """Memory of one run.
+
+    Attributes:
+        device: where the plan runs: CuPy's memory on a GPU, NumPy's elsewhere.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._cuda = device.execution == "cuda"
-        self._xp: Any = device.array_module() if self._cuda else np
-        self._guards: list[tuple[Any, int, int]] = []
+    device: Device
+    _slots: dict[str, _Slot] = field(default_factory=dict)
+    _end: int = _BOUNDARY
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, offset: int = 0, fill: int = 0xFF) -> Any:
-        """An array of bytes `fill` (0xFF is NaN in every floating type), `offset` elements past a 256-byte boundary."""
-        xp, kind = self._xp, np.dtype(dtype)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-        raw = xp.full(3 * _GUARD + offset * kind.itemsize + nbytes, _BYTE, np.uint8)
-        address = raw.data.ptr if self._cuda else raw.ctypes.data
-        start = _GUARD + offset * kind.itemsize + -address % _GUARD
-        raw[start : start + nbytes] = fill
-        self._guards.append((raw, start, start + nbytes))
-        if self._cuda:
-            return xp.ndarray(shape, kind, raw.data + start)
-        return raw[start : start + nbytes].view(kind).reshape(shape)
+    def add(self, name: str, values: Array, offset: int = 0) -> None:
+        """An array that must stay as it is, `offset` elements past a 256-byte boundary."""
+        self._reserve(name, values.shape, values.dtype, offset, np.ascontiguousarray(values), 0)
 
-    def put(self, values: Array | None, offset: int = 0) -> Any:
-        """A copy of values."""
-        if values is None:
-            return None
-        made = self.empty(values.shape, values.dtype, offset)
-        bytes_of = (
-            np.ascontiguousarray(values).view(np.uint8).reshape(-1) if values.size else np.zeros(0, np.uint8)
-        )
-        raw, start, stop = self._guards[-1]
-        raw[start:stop] = self._xp.asarray(bytes_of)
-        return made
+    def add_output(
+        self, name: str, shape: tuple[int, ...], dtype: Any, offset: int = 0, fill: int = 0xFF
+    ) -> None:
+        """An array to be written, of bytes `fill` before that; 0xFF is NaN in every floating type."""
+        self._reserve(name, shape, np.dtype(dtype), offset, None, fill)
 
-    def get(self, array: Any) -> Array:
-        """The values as a NumPy array, when everything enqueued is done."""
-        if not self._cuda:
-            result: Array = array.copy()
-            return result
-        flat = self._xp.ndarray((array.nbytes,), np.uint8, array.data)
-        result = flat.get().view(array.dtype).reshape(array.shape)
-        return result
+    def _reserve(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        offset: int,
+        contents: Array | None,
+        fill: int,
+    ) -> None:
+        start = self._end + offset * dtype.itemsize
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._slots[name] = _Slot(shape, dtype, start, nbytes, contents, fill)
+        # A whole guard after it at least, and the next array at a boundary.
+        self._end = -(-(start + nbytes + _BOUNDARY) // _BOUNDARY) * _BOUNDARY
 
-    def overwritten(self) -> int:
-        """How many bytes outside the arrays handed out since the last call were overwritten."""
-        touched = 0
-        for raw, start, stop in self._guards:
-            touched += int((raw[:start] != _BYTE).sum()) + int((raw[stop:] != _BYTE).sum())
-        self._guards = []
-        return touched
+    def place(self) -> dict[str, Any]:
+        """Put everything on the device; arrays by name."""
+        self._before = np.frombuffer(_GUARD * self._end, np.uint8).copy()
+        for slot in self._slots.values():
+            inside = self._before[slot.start : slot.start + slot.nbytes]
+            inside[...] = slot.fill if slot.contents is None else slot.contents.reshape(-1).view(np.uint8)
+        if self.device.execution == "cuda":
+            cupy = self.device.array_module()
+            self._memory: Any = cupy.asarray(self._before)
+            return {
+                name: cupy.ndarray(slot.shape, slot.dtype, self._memory.data + slot.start)
+                for name, slot in self._slots.items()
+            }
+        raw = np.empty(self._end + _BOUNDARY, np.uint8)
+        first = -raw.ctypes.data % _BOUNDARY
+        self._memory = raw[first : first + self._end]
+        self._memory[...] = self._before
+        return {
+            name: self._memory[slot.start : slot.start + slot.nbytes].view(slot.dtype).reshape(slot.shape)
+            for name, slot in self._slots.items()
+        }
+
+    def collect(self) -> tuple[dict[str, Array], int]:
+        """When everything enqueued is done: the outputs, and how many other bytes have changed."""
+        after = self._memory.get() if self.device.execution == "cuda" else self._memory.copy()
+        changed = after != self._before
+        outputs: dict[str, Array] = {}
+        for name, slot in self._slots.items():
+            if slot.contents is None:
+                inside = slice(slot.start, slot.start + slot.nbytes)
+                changed[inside] = False
+                outputs[name] = after[inside].view(slot.dtype).reshape(slot.shape)
+        return outputs, int(np.count_nonzero(changed))
