@@ -60,7 +60,7 @@ def subset() -> list[Variant]:
 def main() -> int:
     """Check the subset; prints how many cases ran."""
     cases.POOL_DATA = cases.NORM_DATA = cases.QUANT_DATA = ("normal",)
-    cases.POOL_EXPONENTS = (2.0,)
+    cases.POOL_EXPONENTS = ((2.0,),)
     pool = (*POOL, (1, 1, 700, 700, 1, False), (1, 2, 131, 64, 1, False))
     shapes = {OpCategory.Pooling: pool, OpCategory.Normalization: NORM, OpCategory.Quantization: QUANT}
     backend = ExactCpuBackend()

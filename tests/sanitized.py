@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     cupy.cuda.set_allocator(None)
     part, parts = map(int, (arguments[0] if arguments else "0/1").split("/"))
     cases.POOL_DATA = cases.NORM_DATA = cases.QUANT_DATA = KINDS
-    cases.POOL_EXPONENTS = (1.0, 2.0, 3.0, 2.7)
+    cases.POOL_EXPONENTS = ((1.0, 2.0, 3.0, 2.7),)
     backend = ExactBackend(sm_count=3)  # persistent kernels go round more than once
     shapes = {"pooling": POOL, "normalization": NORM, "quantization": QUANT}
     variants = [
