@@ -177,10 +177,11 @@ __device__ __forceinline__ void group_barrier() {
     __cluster_barrier_wait();
 }
 
-// Before the first access to another block's shared memory: a block that has not begun has none yet.
-__device__ __forceinline__ void wait_for_blocks() {
-    if (kCluster > 1) group_barrier();
-}
+// A block that has not begun has no shared memory yet: every thread says at its start that its block has, and waits for
+// the other blocks before the first access to what is theirs.
+__device__ __forceinline__ void announce_block() { __cluster_barrier_arrive(); }
+
+__device__ __forceinline__ void wait_for_blocks() { __cluster_barrier_wait(); }
 
 // Sums over the group's blocks; every thread gets the same bits.  A `scratch` (kScratch) is free again for others
 // behind the next barrier of the group.
@@ -419,6 +420,7 @@ group_norm_f16_f32_stream_cluster2_p18_v8_normalize(
     int step_elements)
 {
     extern __shared__ __align__(16) unsigned char baracuda_smem[];
+    announce_block();
     vector_t* kept = reinterpret_cast<vector_t*>(baracuda_smem) + (threadIdx.x / 32 * kPacks * 32 + (threadIdx.x & 31));
     acc_t* scratch = reinterpret_cast<acc_t*>(baracuda_smem + static_cast<size_t>(kPacks) * blockDim.x * sizeof(vector_t));
     int* control = reinterpret_cast<int*>(scratch + 3 * kScratch);

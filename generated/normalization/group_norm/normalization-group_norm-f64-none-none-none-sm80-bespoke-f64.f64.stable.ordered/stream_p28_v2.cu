@@ -165,11 +165,6 @@ __device__ __forceinline__ T* in_block(T* own, int) {
 
 __device__ __forceinline__ void group_barrier() { __syncthreads(); }
 
-// Before the first access to another block's shared memory: a block that has not begun has none yet.
-__device__ __forceinline__ void wait_for_blocks() {
-    if (kCluster > 1) group_barrier();
-}
-
 // Sums over the group's blocks; every thread gets the same bits.  A `scratch` (kScratch) is free again for others
 // behind the next barrier of the group.
 __device__ __forceinline__ acc_t group_sum(acc_t value, acc_t* scratch) {
@@ -409,7 +404,6 @@ group_norm_f64_stream_p28_v2_normalize(
             if (first + k < count) copy_async(kept + (first + k) * 32, source + (first + k) * kStride);
         close_batch();
     }
-    wait_for_blocks();
     // Two barriers lie between uses of the same scratch.
     while (group < groups) {
         acc_t sum = 0;

@@ -168,11 +168,6 @@ __device__ __forceinline__ T* in_block(T* own, int) {
 
 __device__ __forceinline__ void group_barrier() { __syncthreads(); }
 
-// Before the first access to another block's shared memory: a block that has not begun has none yet.
-__device__ __forceinline__ void wait_for_blocks() {
-    if (kCluster > 1) group_barrier();
-}
-
 // Sums over the group's blocks; every thread gets the same bits.  A `scratch` (kScratch) is free again for others
 // behind the next barrier of the group.
 __device__ __forceinline__ acc_t group_sum(acc_t value, acc_t* scratch) {
@@ -552,7 +547,6 @@ group_norm_backward_bf16_stream_p8_v8_gradient(
         }
         close_batch();
     }
-    wait_for_blocks();
     saved_t saved = saved_of(saved_mean, saved_rstd, group);
     int parity = 0;
     for (; group < groups; group += step) {

@@ -177,10 +177,11 @@ __device__ __forceinline__ void group_barrier() {
     __cluster_barrier_wait();
 }
 
-// Before the first access to another block's shared memory: a block that has not begun has none yet.
-__device__ __forceinline__ void wait_for_blocks() {
-    if (kCluster > 1) group_barrier();
-}
+// A block that has not begun has no shared memory yet: every thread says at its start that its block has, and waits for
+// the other blocks before the first access to what is theirs.
+__device__ __forceinline__ void announce_block() { __cluster_barrier_arrive(); }
+
+__device__ __forceinline__ void wait_for_blocks() { __cluster_barrier_wait(); }
 
 // Sums over the group's blocks; every thread gets the same bits.  A `scratch` (kScratch) is free again for others
 // behind the next barrier of the group.
@@ -491,6 +492,7 @@ group_norm_backward_f16_f32_stream_cluster4_p8_v8_gradient(
     int keep_sums)
 {
     extern __shared__ __align__(16) unsigned char baracuda_smem[];
+    announce_block();
     const int lanes = 1 << lane_bits;
     const int team_bits = 5 - lane_bits;
     const int within = threadIdx.x & (lanes - 1);
