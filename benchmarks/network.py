@@ -136,7 +136,8 @@ def measure(options: argparse.Namespace, dtype: Any) -> list[dict[str, Any]]:
     ours = copy.deepcopy(theirs)
     print(str(bt.replace_modules(ours)).splitlines()[0])
     x, target = (torch.randn(size, device="cuda", dtype=dtype) for _ in range(2))
-    with torch.no_grad():
+    # TF32 convolutions would blur f32 by 1e-3; what is timed runs as PyTorch sets it.
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
         want, got = theirs(x).float(), ours(x).float()
     difference = float((got - want).abs().max() / want.abs().max())
     rows = []
@@ -213,10 +214,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{row['dtype']:9} {row['step']:10} {row['way']:6} torch {theirs:9.1f} µs  baracuda {ours:9.1f} µs"
             f"  {row['speedup']:.2f}×  difference {row['difference']:.1e}{'' if row['agrees'] else '  DIFFERS'}"
         )
+    costs = host_costs()
+    for name, cost in costs.items():
+        print(f"{cost:8.1f} µs of the host  {name}")
     if options.out is not None:
-        options.out.write_text(
-            json.dumps({"gpu": torch.cuda.get_device_name(), "rows": rows}, indent=1) + "\n"
-        )
+        found = {
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "rows": rows,
+            "host_us": costs,
+        }
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
     return 0 if all(row["agrees"] for row in rows) else 1
 
 

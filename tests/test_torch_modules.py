@@ -32,7 +32,15 @@ def train(model: Any, x: Any, target: Any, steps: int) -> list[float]:
 
 
 def trains_alike(model: Any, x: Any, target: Any, replaced: int, dtype: Any, steps: int = 4) -> None:
-    """The same losses and parameters after steps of training as with PyTorch's modules."""
+    """The same losses and parameters after steps of training as with PyTorch's modules.
+
+    The convolutions of both take the same sums in the same order: on a GPU without TF32 and deterministic.
+    """
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        _trains_alike(model, x, target, replaced, dtype, steps)
+
+
+def _trains_alike(model: Any, x: Any, target: Any, replaced: int, dtype: Any, steps: int) -> None:
     twin = copy.deepcopy(model)
     names = list(model.state_dict())
     done = bt.replace_modules(model)
