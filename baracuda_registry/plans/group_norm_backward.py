@@ -385,6 +385,26 @@ def _tile(work: Work) -> Recipe:
     return Recipe((gradient, *affine.steps), affine.buffers)
 
 
+def _alone(work: Work) -> Recipe:
+    """One block everything, in one launch."""
+    shape = work.shape
+    lanes = min(32, power_of_two(-(-shape.spatial // work.tuning["held"])))
+    threads = min(work.tuning["threads_gradient"], -(-max(shape.rows * lanes, shape.channels) // 32) * 32)
+    # Sums of rows for dgamma and dbeta; where rows meet, weighted ones and those of the groups too.
+    sums = 2 * shape.rows + (2 * (shape.rows + shape.groups) if shape.channels_per_group > 1 else 0)
+    sums_bytes = -(-sums * work.accumulator_bytes // 16) * 16
+    scalars = work.scalars | {
+        "tile_groups": shape.groups,
+        "tile_elements": -(-shape.total // shape.wide) * shape.wide,
+        "sums_bytes": sums_bytes,
+        "lanes": lanes,
+        "sample_lanes": min(32, power_of_two(shape.batch)),
+    }
+    elements = int(scalars["tile_elements"])
+    shared = sums_bytes + 2 * elements * shape.itemsize
+    return Recipe((Launch("gradient", (1, 1, 1), (threads, 1, 1), scalars, shared),))
+
+
 def _thread(work: Work) -> Recipe:
     """A thread a group; then sums over samples, or over blocks where a sample is one group."""
     shape = work.shape
@@ -460,6 +480,7 @@ _RECIPES: dict[str, Callable[[Work], Recipe]] = {
     "block": _onchip,
     "stream": _stream,
     "tile": _tile,
+    "alone": _alone,
     "thread": _thread,
     "reread": _reread,
     "three": _three_stage,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from ..errors import InvalidProblem
 from . import norm_ops, per_group_ops, pool_ops
+from .registration import plain
 
-_group_norm, _instance_norm = norm_ops.group_norm, norm_ops.instance_norm
+_group_norm, _instance_norm, _straight = norm_ops.group_norm, norm_ops.instance_norm, norm_ops.straight
+_compiling = torch.compiler.is_compiling
 
 
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
@@ -32,6 +36,8 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
         raise InvalidProblem(
             f"group_norm: expected more than 1 value per channel when training, got input size {shape}"
         )
+    if not _compiling() and plain(input, weight, bias):
+        return _straight(input, num_groups, weight, bias, eps)
     return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
@@ -55,6 +61,8 @@ def instance_norm(input: Any, weight: Any = None, bias: Any = None, eps: float =
         raise InvalidProblem(
             f"instance_norm: expected more than 1 spatial element when training, got input size {tuple(shape)}"
         )
+    if not _compiling() and plain(input, weight, bias):
+        return _straight(input, None, weight, bias, eps)
     return _instance_norm(input, weight, bias, eps)[0]
 
 

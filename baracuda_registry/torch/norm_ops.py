@@ -9,7 +9,18 @@ import torch
 from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
 
 from ..functional import norm
-from .registration import LIBRARY, TORCH, Kernel, applier, below, contiguous, define, derivative, recording
+from .registration import (
+    LIBRARY,
+    TORCH,
+    Kernel,
+    applier,
+    below,
+    contiguous,
+    define,
+    derivative,
+    plain,
+    recording,
+)
 
 
 def _norm_kernel(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> Any:
@@ -21,11 +32,16 @@ def _norm_kernel(x: Any, groups: int | None, weight: Any, bias: Any, eps: float)
 def _norm_backward_kernel(
     dy: Any, x: Any, mean: Any, rstd: Any, groups: int | None, weight: Any, mask: list[bool]
 ) -> Any:
+    results = _gradients(dy, x, mean, rstd, groups, weight, (mask[0], mask[1], mask[2]))
+    return tuple(x.new_empty(0) if value is None else value for value in results)
+
+
+def _gradients(
+    dy: Any, x: Any, mean: Any, rstd: Any, groups: int | None, weight: Any, wanted: tuple[bool, bool, bool]
+) -> tuple[Any, Any, Any]:
     dy, x, mean, rstd, weight = contiguous(dy, x, mean, rstd, weight)
     name = "instance_norm_backward" if groups is None else "group_norm_backward"
-    wanted = (mask[0], mask[1], mask[2])
-    results = norm.gradients(name, TORCH, dy, x, mean, rstd, groups, weight, wanted)
-    return tuple(x.new_empty(0) if value is None else value for value in results)
+    return norm.gradients(name, TORCH, dy, x, mean, rstd, groups, weight, wanted)
 
 
 def _norm_fake(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> Any:
@@ -114,7 +130,38 @@ def _instance_gradients(
     return instance_norm_backward(dy, x, mean, rstd, weight, mask)
 
 
-_apply = applier(_Norm)
+class _Straight(torch.autograd.Function):  # type: ignore[misc]
+    """`_Norm` for plain tensors: no dispatcher, and the statistics are no outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> Any:
+        y, mean, rstd = _norm_kernel(x, groups, weight, bias, eps)
+        ctx.save_for_backward(x, weight, mean, rstd)
+        ctx.groups = groups
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        x, weight, mean, rstd = ctx.saved_tensors
+        needs, groups = ctx.needs_input_grad, ctx.groups
+        mask = (needs[0], needs[2], needs[3])
+        if not torch.is_grad_enabled() and plain(dy, x, mean, weight):
+            dx, dweight, dbias = _gradients(dy, x, mean, rstd, groups, weight, mask)
+        else:
+            kernel = _instance_gradients if groups is None else group_norm_backward
+            results = kernel(dy, x, mean, rstd, groups, weight, mask)
+            dx, dweight, dbias = (value if wanted else None for value, wanted in zip(results, mask))
+        return dx, None, dweight, dbias, None
+
+
+_apply, _apply_straight = applier(_Norm), torch._C._FunctionBase.__dict__["apply"].__get__(None, _Straight)
+
+
+def straight(x: Any, groups: int | None, weight: Any, bias: Any, eps: float) -> Any:
+    """y of `group_norm`, or of `instance_norm` for groups of None, for tensors that are `plain`."""
+    if recording(x, weight, bias):
+        return _apply_straight(x, groups, weight, bias, eps)
+    return _norm_kernel(x, groups, weight, bias, eps)[0]
 
 
 def _group_norm_autograd(keyset: Any, x: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:

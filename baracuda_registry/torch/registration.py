@@ -5,7 +5,9 @@ are the functions of `baracuda_registry.functional` below their checks for gradi
 allocator and work goes on PyTorch's current stream: side streams and CUDA graphs need nothing of their own.
 
 An operator's autograd kernel calls the device kernel straight where nothing lies between the two, which the key set
-that the dispatcher passes tells; under tracing, functionalization or a mode it redispatches.
+that the dispatcher passes tells; under tracing, functionalization or a mode it redispatches.  The functions that stand
+for an operator do without the dispatcher altogether where it has nothing to do (`plain`): its round trip through Python
+and back costs the host as much as a launch.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 from torch._C import (
     DispatchKey,
+    DispatchKeySet,
     _after_ADInplaceOrView_keyset,
     _AutoDispatchBelowAutograd,
 )
@@ -32,6 +35,42 @@ _PLAIN: dict[int, bool] = {}
 """By the bits of a key set, whether nothing lies between autograd and the device kernel; there are a few such sets."""
 
 _transforming = torch._C._are_functorch_transforms_active
+_included, _excluded = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
+_keys_of, _modes, _profiled = (
+    torch._C._dispatch_keys,
+    torch._C._len_torch_function_stack,
+    torch.autograd._profiler_enabled,
+)
+
+
+def _surroundings() -> tuple[int, int]:
+    """What modes, transforms, autocast and tracing do to every dispatch of this thread."""
+    return _included().raw_repr(), _excluded().raw_repr()
+
+
+def _quiet() -> frozenset[tuple[int, int]]:
+    with torch.inference_mode(False):
+        usual = _surroundings()
+    with torch.inference_mode():
+        return frozenset((usual, _surroundings()))
+
+
+def _key_set(*names: str) -> int:
+    keys = DispatchKeySet(getattr(DispatchKey, names[0]))
+    for name in names[1:]:
+        keys = keys | DispatchKeySet(getattr(DispatchKey, name))
+    return int(keys.raw_repr())
+
+
+_QUIET = _quiet()
+"""Surroundings without any mode, usual and in inference mode."""
+
+_DENSE = frozenset(
+    _key_set(device, *others, f"Autocast{device}")
+    for device in ("CPU", "CUDA")
+    for others in (("ADInplaceOrView", f"Autograd{device}"), ())
+)
+"""Key sets of tensors that are nothing but memory on a device, and of those made in inference mode."""
 
 Kernel = Callable[..., Any]
 
@@ -56,6 +95,23 @@ def below(keyset: Any, overload: Any, kernel: Kernel, *args: Any) -> Any:
         return kernel(*args)
     with _AutoDispatchBelowAutograd():
         return overload.redispatch(keyset & _BELOW, *args)
+
+
+def plain(*tensors: Any) -> bool:
+    """Whether the dispatcher would find nothing but autograd between these tensors and the device kernels.
+
+    True for dense tensors on the CPU or a GPU, None among them, without a mode, a transform, autocast, tracing or a
+    profiler.
+    """
+    if (_included().raw_repr(), _excluded().raw_repr()) not in _QUIET or _modes() or _profiled():
+        return False
+    try:
+        for tensor in tensors:
+            if tensor is not None and _keys_of(tensor).raw_repr() not in _DENSE:
+                return False
+    except TypeError:
+        return False  # no tensor: the dispatcher says so
+    return True
 
 
 def recording(*tensors: Any) -> bool:
@@ -136,4 +192,4 @@ def no_gradient(name: str, kernel: Kernel, arguments: tuple[str, ...], instead: 
 
 def contiguous(*tensors: Any) -> tuple[Any, ...]:
     """C-contiguous forms, as PyTorch's own kernels make them; None stays."""
-    return tuple(t if t is None else t.contiguous() for t in tensors)
+    return tuple([t if t is None else t.contiguous() for t in tensors])  # a generator would cost twice this

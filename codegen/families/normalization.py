@@ -366,6 +366,11 @@ _GRADIENT_TILE = _parameters(
     f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
     "acc_t inverse_elements, int tile_groups, int tile_elements, int sums_bytes, int lanes, int keep_sums"
 )
+_GRADIENT_ALONE = _parameters(
+    f"{_BACKWARD}, out dgamma, out dbeta, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
+    "acc_t inverse_elements, int tile_groups, int tile_elements, int sums_bytes, int lanes, int sample_lanes,"
+    "int keep_sums"
+)
 _GRADIENT_THREAD = _parameters(
     f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
     "acc_t inverse_elements, int tile_groups, int tile_elements, int by_block, int keep_sums"
@@ -402,6 +407,7 @@ def _backward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]
         *_backward_onchip(wide),
         *_backward_stream(wide),
         *_backward_tile(wide),
+        *_backward_alone(wide, element),
         *_backward_thread(wide),
         *_backward_any_size(wide, element),
     )
@@ -528,13 +534,31 @@ def _backward_tile(wide: int) -> Iterator[Design]:
             kernels=(Kernel("gradient", _GRADIENT_TILE, 256, 4 if held == 8 else 2), *_AFFINE_KERNELS),
             rank=rank,
             rank_rules=rules,
-            tuning={"vector": wide, "held": held, "affine_threads": _AFFINE_THREADS},
+            tuning={"vector": wide, "held": held, "affine_threads": _AFFINE_THREADS, "alone": 0},
             constraints=(
                 Constraint("spatial", "le", 32 * held, "a row must fit a warp's registers"),
                 Constraint("group_elements", "le", 65536, "whole groups must fit shared memory"),
                 *_TILE_LIMITS,
             ),
             alignment=16,
+        )
+
+
+def _backward_alone(wide: int, element: ElementKind) -> Iterator[Design]:
+    """Designs for a problem so small that the launches cost more than the work: one, and no workspace."""
+    for vector, rank in ((wide, 3), (1, 4)):
+        yield Design(
+            name=f"alone_v{vector}",
+            template="group_norm_backward_tile.cu.j2",
+            summary=f"one block takes the whole problem, dgamma and dbeta too; {vector} element(s) an access",
+            kernels=(Kernel("gradient", _GRADIENT_ALONE, 512 if wide == 2 else 1024, 1),),
+            rank=rank,
+            tuning={"vector": vector, "held": 8, "alone": 1},
+            constraints=(
+                Constraint("spatial", "le", 32 * 8, "a row must fit a warp's registers"),
+                Constraint("total", "le", 16384 // element.itemsize, "one block takes everything"),
+            ),
+            alignment=vector * element.itemsize,
         )
 
 

@@ -431,8 +431,6 @@ group_norm_backward_f16_tile_h8_v8_gradient(
     const long long base = first_row * spatial;
     fetch(upstream, dy + base, row_count * spatial);
     fetch(values, x + base, row_count * spatial);
-    wait_copies();
-    __syncthreads();
 
     const int lane = threadIdx.x % lanes;
     const int team = threadIdx.x / lanes;
@@ -441,6 +439,9 @@ group_norm_backward_f16_tile_h8_v8_gradient(
     const int channels = groups_per_sample * channels_per_group;
     const int first_channel = static_cast<int>(first_row % channels);
     const bool single = channels_per_group == 1;
+    wait_copies();
+    __syncthreads();
+
     for (int first = 0; first < row_count; first += teams) {
         const int row = first + team < row_count ? first + team : 0;
         const saved_t saved = saved_of(saved_mean, saved_rstd, first_group + (single ? row : row / channels_per_group));
