@@ -44,6 +44,7 @@ class Kernel:
         threads: most threads a block it is launched with (`__launch_bounds__`).
         min_blocks: blocks an SM that the register budget must allow, 0 = no demand.
         cluster: blocks of a thread-block cluster.
+        min_blocks_sm100: `min_blocks` from compute capability 10.0 on, whose code takes more registers; 0 = as before it.
     """
 
     role: str
@@ -51,6 +52,7 @@ class Kernel:
     threads: int
     min_blocks: int = 0
     cluster: int = 1
+    min_blocks_sm100: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,18 @@ def render_source(
     def signature(role: str) -> str:
         kernel = kernels[role]
         bounds = f"{kernel.threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{kernel.threads}"
+        ahead = ""
+        if kernel.min_blocks_sm100:
+            bounds = f"{kernel.threads}, kBlocks"
+            ahead = (
+                "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000  // where the code takes more registers\n"
+                f"constexpr int kBlocks = {kernel.min_blocks_sm100};\n#else\n"
+                f"constexpr int kBlocks = {kernel.min_blocks};\n#endif\n"
+            )
         cluster = f" __cluster_dims__({kernel.cluster}, 1, 1)" if kernel.cluster > 1 else ""
         parameters = ",\n    ".join(f"{p.ctype} {p.name}" for p in kernel.parameters)
-        return f'extern "C" __global__ void __launch_bounds__({bounds}){cluster}\n{symbol(role)}(\n    {parameters})'
+        bounded = f"__launch_bounds__({bounds}){cluster}"
+        return f'{ahead}extern "C" __global__ void {bounded}\n{symbol(role)}(\n    {parameters})'
 
     text = env.get_template(design.template).render(
         op=op_name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -125,7 +126,7 @@ instance_norm_backward = define(
 
 
 def _instance_gradients(
-    dy: Any, x: Any, mean: Any, rstd: Any, groups: None, weight: Any, mask: list[bool]
+    dy: Any, x: Any, mean: Any, rstd: Any, groups: None, weight: Any, mask: Sequence[bool]
 ) -> Any:
     return instance_norm_backward(dy, x, mean, rstd, weight, mask)
 

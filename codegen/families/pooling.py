@@ -66,6 +66,13 @@ def _run_blocks(element: ElementKind, stride: int, power: int) -> int:
     return {1: 5, 2: 7, 3: 5, 4: 9, 5: 5, 6: 8, 7: 4, 8: 9}[stride]
 
 
+def _run_blocks_sm100(element: ElementKind, stride: int, power: int) -> int:
+    """The same from sm_100 on, 0 where it does not differ."""
+    if element is not ElementKind.F32:
+        return 0
+    return ({5: 5, 7: 4} if power == 0 else {2: 8, 3: 6, 5: 5, 6: 8, 7: 4}).get(stride, 0)
+
+
 def _gradient_blocks(element: ElementKind, stride: int, power: int) -> int:
     """The same for the backward ones."""
     return 4 if stride in (1, 5, 7) else 5
@@ -224,6 +231,7 @@ def _forward(element: ElementKind, _: ElementKind | None) -> tuple[Design, ...]:
                         (*_FORWARD, *_REGISTERS, *_POOLED, _INVERSE),
                         _RUN_THREADS,
                         _run_blocks(element, stride, power),
+                        min_blocks_sm100=_run_blocks_sm100(element, stride, power),
                     ),
                 ),
                 rank=10 + penalty,

@@ -686,7 +686,12 @@ __device__ __forceinline__ void sum_windows(acc_t (&sum)[kOutputs], const acc_t 
 // y_o = (sum of |x_l|^p over the window of o)^(1/p), all in registers: a thread loads the inputs of a run of outputs in
 // 16-byte packs (what neighbours share comes from L1), takes every power once and sums the windows.  Runs begin where
 // packs of y do, wherever the row does; the first and the last one of a row may be partial.
-extern "C" __global__ void __launch_bounds__(128, 7)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000  // where the code takes more registers
+constexpr int kBlocks = 4;
+#else
+constexpr int kBlocks = 7;
+#endif
+extern "C" __global__ void __launch_bounds__(128, kBlocks)
 lp_pool1d_f32_registers_p3_s7_v4_pool(
     const elem_t* __restrict__ x,
     elem_t* __restrict__ y,
