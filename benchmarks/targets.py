@@ -8,7 +8,7 @@ of the same size stays below a target too (the problem is too small to fill the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .case import NORM_OPS, POOL_OPS, QUANT_OPS, Case
@@ -167,7 +167,13 @@ def judge(row: Row) -> list[Verdict]:
         if target.kind == "ratio":
             ratio = torch_ratio(row)
             if ratio is not None:
-                verdicts.append(at_most(target.text, target.threshold, ratio))
+                verdict = at_most(target.text, target.threshold, ratio)
+                # The same bytes cannot be moved in less than a copy takes.
+                if verdict.status == MISSED and row["copy"]["median_us"] * ratio > target.threshold * _median(
+                    row
+                ):
+                    verdict = replace(verdict, status=OUT_OF_REACH)
+                verdicts.append(verdict)
             continue
         status = MET if row["share"] >= target.threshold else MISSED
         if status == MISSED and (row.get("copy_share") or target.threshold) < target.threshold:

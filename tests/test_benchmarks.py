@@ -310,7 +310,10 @@ def test_verdict_on_a_share(share: float, copy_share: float | None, status: str)
 
 def test_verdict_on_tiny_problems_is_a_ratio_to_a_right_result() -> None:
     assert [v.status for v in targets.judge(_row(TINY, "a", 1.0, torch=2.0))] == [targets.MET]
-    assert [v.status for v in targets.judge(_row(TINY, "a", 1.1, torch=2.0))] == [targets.MISSED]
+    slow = {**_row(TINY, "a", 1.1, torch=2.0), "copy": _times(0.9)}
+    assert [v.status for v in targets.judge(slow)] == [targets.MISSED]
+    # A copy alone takes more than half of the peer's time.
+    assert [v.status for v in targets.judge({**slow, "copy": _times(1.05)})] == [targets.OUT_OF_REACH]
     assert targets.judge(_row(TINY, "a", 1.0, torch={"error": math.inf, "correct": False})) == []
     assert targets.judge(_row(TINY, "a", 1.0, torch_compile=1.0)) == []
 

@@ -300,31 +300,38 @@ class Work:
 # The launches of each algorithm -----------------------------------------------------------------------------------
 
 
-def _onchip(work: Work) -> Recipe:
-    """A block, or a warp, a group; then sums over samples."""
-    shape, tuning = work.shape, work.tuning
-    vector, packs = tuning["vector"], tuning["packs"]
-    row_packs = shape.spatial // vector
+def _onchip_walk(work: Work, team: int) -> dict[str, int]:
+    """How a team of threads goes over the runs of a group's channels."""
+    row_packs = work.shape.spatial // work.tuning["vector"]
     lanes = run_lanes(row_packs)
     runs = -(-row_packs // lanes)
-    padded = shape.channels_per_group * runs * lanes
-    if tuning["groups_per_block"] > 1:
-        team = 32
-        teams = warps_for(shape.groups, tuning["groups_per_block"], work.device)
-    else:
-        team = min(tuning["threads_gradient"], -(-padded // (32 * packs)) * 32)
-        teams = 1
     step = team // lanes
-    shared = 2 * packs * step * work.accumulator_bytes
-    if tuning["shared_dy"]:
-        shared += packs * team * vector * shape.itemsize
-    scalars = work.scalars | {
+    return {
         "lane_bits": lanes.bit_length() - 1,
         "runs": runs,
         "step_channels": step // runs,
         "step_runs": step % runs,
         "channel_bits": min(32, power_of_two(runs)).bit_length() - 1,
     }
+
+
+def _onchip(work: Work) -> Recipe:
+    """A block, or a warp, a group; then sums over samples."""
+    shape, tuning = work.shape, work.tuning
+    vector, packs = tuning["vector"], tuning["packs"]
+    row_packs = shape.spatial // vector
+    lanes = run_lanes(row_packs)
+    padded = shape.channels_per_group * -(-row_packs // lanes) * lanes
+    if tuning["groups_per_block"] > 1:
+        team = 32
+        teams = warps_for(shape.groups, tuning["groups_per_block"], work.device)
+    else:
+        team = min(tuning["threads_gradient"], -(-padded // (32 * packs)) * 32)
+        teams = 1
+    shared = 2 * packs * (team // lanes) * work.accumulator_bytes
+    if tuning["shared_dy"]:
+        shared += packs * team * vector * shape.itemsize
+    scalars = work.scalars | _onchip_walk(work, team)
     grid = blocks_for(-(-shape.groups // teams))
     affine = work.affine()
     gradient = Launch("gradient", grid, (team * teams, 1, 1), scalars, shared * teams)
@@ -386,21 +393,28 @@ def _tile(work: Work) -> Recipe:
 
 
 def _alone(work: Work) -> Recipe:
-    """One block everything, in one launch."""
-    shape = work.shape
-    lanes = min(32, power_of_two(-(-shape.spatial // work.tuning["held"])))
-    threads = min(work.tuning["threads_gradient"], -(-max(shape.rows * lanes, shape.channels) // 32) * 32)
+    """One block everything, in one launch: a warp a group, or a run of lanes a row."""
+    shape, tuning = work.shape, work.tuning
+    most = tuning["threads_gradient"]
+    scalars = work.scalars | {"sample_lanes": min(32, power_of_two(shape.batch))}
+    if "packs" in tuning:
+        threads = min(most, 32 * shape.groups)
+        walk = _onchip_walk(work, 32)
+        runs = 2 * tuning["packs"] * (32 >> walk["lane_bits"]) * threads // 32
+        shared = (runs + 2 * shape.rows) * work.accumulator_bytes
+        return Recipe((Launch("gradient", (1, 1, 1), (threads, 1, 1), scalars | walk, shared),))
+    lanes = min(32, power_of_two(-(-shape.spatial // tuning["held"])))
+    threads = min(most, -(-max(shape.rows * lanes, shape.channels) // 32) * 32)
     # Sums of rows for dgamma and dbeta; where rows meet, weighted ones and those of the groups too.
     sums = 2 * shape.rows + (2 * (shape.rows + shape.groups) if shape.channels_per_group > 1 else 0)
     sums_bytes = -(-sums * work.accumulator_bytes // 16) * 16
-    scalars = work.scalars | {
+    elements = -(-shape.total // shape.wide) * shape.wide
+    scalars |= {
         "tile_groups": shape.groups,
-        "tile_elements": -(-shape.total // shape.wide) * shape.wide,
+        "tile_elements": elements,
         "sums_bytes": sums_bytes,
         "lanes": lanes,
-        "sample_lanes": min(32, power_of_two(shape.batch)),
     }
-    elements = int(scalars["tile_elements"])
     shared = sums_bytes + 2 * elements * shape.itemsize
     return Recipe((Launch("gradient", (1, 1, 1), (threads, 1, 1), scalars, shared),))
 

@@ -366,7 +366,13 @@ _GRADIENT_TILE = _parameters(
     f"{_BACKWARD}, out sum row_sums, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
     "acc_t inverse_elements, int tile_groups, int tile_elements, int sums_bytes, int lanes, int keep_sums"
 )
-_GRADIENT_ALONE = _parameters(
+_ALONE_BYTES = 16384
+_GRADIENT_ALONE_ONCHIP = _parameters(
+    f"{_BACKWARD}, out dgamma, out dbeta, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
+    "acc_t inverse_elements, int lane_bits, int runs, int step_channels, int step_runs, int channel_bits,"
+    "int sample_lanes, int keep_sums"
+)
+_GRADIENT_ALONE_TILE = _parameters(
     f"{_BACKWARD}, out dgamma, out dbeta, long long groups, int groups_per_sample, int channels_per_group, int spatial,"
     "acc_t inverse_elements, int tile_groups, int tile_elements, int sums_bytes, int lanes, int sample_lanes,"
     "int keep_sums"
@@ -435,6 +441,7 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
                 "packs": packs,
                 "groups_per_block": 8,
                 "shared_dy": 0,
+                "alone": 0,
                 "affine_threads": _AFFINE_THREADS,
             },
             constraints=(
@@ -468,6 +475,7 @@ def _backward_onchip(wide: int) -> Iterator[Design]:
                 "packs": packs,
                 "groups_per_block": 1,
                 "shared_dy": shared_dy,
+                "alone": 0,
                 "affine_threads": _AFFINE_THREADS,
             },
             constraints=(
@@ -514,7 +522,7 @@ def _backward_stream(wide: int) -> Iterator[Design]:
 
 def _several_blocks(cluster: int) -> tuple[RankRule, ...]:
     """A slice of a group is best so small that a multiprocessor holds several blocks, which overlap each other's phases."""
-    least = {4: 6400, 8: 12800}.get(cluster)
+    least = {4: 12800, 8: 12800}.get(cluster)
     return () if least is None else (RankRule((Constraint("group_packs", "gt", least),), 25 - cluster // 4),)
 
 
@@ -546,18 +554,39 @@ def _backward_tile(wide: int) -> Iterator[Design]:
 
 def _backward_alone(wide: int, element: ElementKind) -> Iterator[Design]:
     """Designs for a problem so small that the launches cost more than the work: one, and no workspace."""
-    for vector, rank in ((wide, 3), (1, 4)):
+    limits = (
+        Constraint("spatial", "le", 32 * 8, "a row must fit a warp's registers"),
+        Constraint("total", "le", _ALONE_BYTES // element.itemsize, "one block takes everything"),
+    )
+    threads = 512 if wide == 2 else 1024
+    yield Design(
+        name=f"alone_p2_v{wide}",
+        template="group_norm_backward_onchip.cu.j2",
+        summary="one block takes the whole problem, dgamma and dbeta too; a warp holds dy and x of a group in registers",
+        kernels=(Kernel("gradient", _GRADIENT_ALONE_ONCHIP, threads, 1),),
+        rank=2,
+        tuning={"vector": wide, "packs": 2, "groups_per_block": 32, "shared_dy": 0, "alone": 1},
+        constraints=(
+            *_whole_packs(wide, "spatial", _ALIGNED_ROW),
+            Constraint("run_packs", "le", 32 * 2, "a group must fit a warp's registers"),
+            Constraint("groups", "le", threads // 32, "a warp takes one group"),
+            *limits,
+        ),
+        rank_rules=(RankRule((Constraint("channels_per_group", "eq", 1),), 35),),
+        alignment=16,
+    )
+    # Where groups are several rows, two launches of many blocks are the faster.
+    rows = (RankRule((Constraint("channels_per_group", "eq", 1),), 3),)
+    for vector, rank in ((wide, 48), (1, 49)):
         yield Design(
-            name=f"alone_v{vector}",
+            name=f"alone_h8_v{vector}",
             template="group_norm_backward_tile.cu.j2",
             summary=f"one block takes the whole problem, dgamma and dbeta too; {vector} element(s) an access",
-            kernels=(Kernel("gradient", _GRADIENT_ALONE, 512 if wide == 2 else 1024, 1),),
+            kernels=(Kernel("gradient", _GRADIENT_ALONE_TILE, threads, 1),),
             rank=rank,
+            rank_rules=rows if vector > 1 else (),
             tuning={"vector": vector, "held": 8, "alone": 1},
-            constraints=(
-                Constraint("spatial", "le", 32 * 8, "a row must fit a warp's registers"),
-                Constraint("total", "le", 16384 // element.itemsize, "one block takes everything"),
-            ),
+            constraints=limits,
             alignment=vector * element.itemsize,
         )
 

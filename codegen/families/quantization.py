@@ -15,7 +15,12 @@ from ..model import Design, Kernel, Op, Parameter
 
 _TABLE = "codegen/families/quantization.py"
 _TYPES = tuple((element, code) for element in FLOATING for code in (ElementKind.S8, ElementKind.U8))
-_THREADS = 256
+_THREADS: dict[QuantizeKind, int] = {
+    QuantizeKind.PER_GROUP: 256,
+    QuantizeKind.PER_GROUP_BACKWARD: 256,
+    QuantizeKind.DEQUANTIZE_PER_GROUP: 128,
+    QuantizeKind.DEQUANTIZE_PER_GROUP_BACKWARD: 128,
+}
 _VECTOR_BYTES = 16
 
 _SCALE = Parameter("scale", "const elem_t* __restrict__")
@@ -52,13 +57,17 @@ _OPERANDS: dict[QuantizeKind, tuple[Parameter, ...]] = {
     ),
 }
 
-# Packs of one thread: about 64 bytes of loads in flight, with registers for most of a multiprocessor's threads.
+# Packs of one thread: about 64 bytes of loads in flight where there is arithmetic to hide, with registers for most of a
+# multiprocessor's threads; where there is next to none, more and smaller blocks come nearer to a copy.
 _PACKS: dict[QuantizeKind, int] = {
     QuantizeKind.PER_GROUP: 4,
     QuantizeKind.PER_GROUP_BACKWARD: 2,
-    QuantizeKind.DEQUANTIZE_PER_GROUP: 4,
-    QuantizeKind.DEQUANTIZE_PER_GROUP_BACKWARD: 4,
+    QuantizeKind.DEQUANTIZE_PER_GROUP: 2,
+    QuantizeKind.DEQUANTIZE_PER_GROUP_BACKWARD: 2,
 }
+
+# Where an element costs arithmetic, a small problem is done sooner by more threads.
+_COSTLY = (QuantizeKind.PER_GROUP, QuantizeKind.PER_GROUP_BACKWARD)
 
 _TOTAL = (Parameter("total", "long long"),)
 _WALK = (
@@ -105,7 +114,9 @@ def _designs(kind: QuantizeKind, template: str, element: ElementKind) -> tuple[D
             name=name,
             template=template,
             summary=summary,
-            kernels=(Kernel("stream", _OPERANDS[kind] + _WALK + (_TOTAL if straddle else ()), _THREADS),),
+            kernels=(
+                Kernel("stream", _OPERANDS[kind] + _WALK + (_TOTAL if straddle else ()), _THREADS[kind]),
+            ),
             rank=rank,
             rank_rules=rules,
             tuning={"vector": vector, "packs": packs, "straddle": int(straddle)},
@@ -123,7 +134,7 @@ def _designs(kind: QuantizeKind, template: str, element: ElementKind) -> tuple[D
         ),
         design(
             "elementwise_v1", 1, 30, "single elements, of any group size and alignment", straddle=False,
-            rules=(RankRule((Constraint("total", "le", 32768),), 5),),
+            rules=(RankRule((Constraint("total", "le", 32768),), 5),) if kind in _COSTLY else (),
         ),
     )  # fmt: skip
 

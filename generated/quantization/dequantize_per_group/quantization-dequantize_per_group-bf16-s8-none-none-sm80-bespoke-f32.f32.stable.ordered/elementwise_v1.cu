@@ -90,8 +90,8 @@ __device__ __forceinline__ void drop_first(words_t<bytes>& words) {
 }
 
 constexpr int kVector = 1;    // elements of a pack: what a thread reads at once
-constexpr int kPacks = 4;     // packs that a thread has in flight, at most
-constexpr int kThreads = 256;
+constexpr int kPacks = 2;     // packs that a thread has in flight, at most
+constexpr int kThreads = 128;
 constexpr int kStep = 1;      // positions and group sizes count packs: this many a pack
 
 template <typename T>
@@ -174,7 +174,7 @@ __device__ __forceinline__ void store_results(
 // s = ceil(log2 d), exact for n < 2^(w-1).  The block's first group takes one of w = 64; from there on positions are counted
 // from the start of that group, in 32 bits.  A group longer than 2^30 acts as if it had that many left at most, which
 // is more than a block has.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 dequantize_per_group_bf16_s8_elementwise_v1_stream(
     const aux_t* __restrict__ input,
     const elem_t* __restrict__ scale,
