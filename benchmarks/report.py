@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report FILE…`: the generated parts of docs/performance.md, the README's line, and the plots.
+"""`python -m benchmarks.report FILE…`: the generated parts of the documents, the README's line, and the plots.
 
 Documents hold markers, `<!-- begin NAME -->` … `<!-- end NAME -->`; what is between them is written here, from the
 results alone, so that no figure in a document can differ from what was measured.  `--check` writes nothing and fails
@@ -8,6 +8,7 @@ where a document is not what the results say.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -40,12 +41,39 @@ def fill(document: str, sections: dict[str, str], name: str) -> str:
 
 def documents(report: Report, root: Path) -> dict[Path, str]:
     """What the documents below a root must say, by path."""
-    performance, front = root / "docs" / "performance.md", root / "README.md"
+    performance, front, pytorch = (
+        root / "docs" / "performance.md",
+        root / "README.md",
+        root / "docs" / "pytorch.md",
+    )
     sections = {name: make(report) for name, make in tables.SECTIONS.items()}
     return {
         performance: fill(performance.read_text(encoding="utf-8"), sections, performance.name),
         front: fill(front.read_text(encoding="utf-8"), {"performance": tables.readme(report)}, front.name),
+        pytorch: fill(pytorch.read_text(encoding="utf-8"), {"network": networks(root)}, pytorch.name),
     }
+
+
+def networks(root: Path) -> str:
+    """Tables of every network that was timed, from `benchmarks/results/network/`, which `benchmarks.network` writes."""
+    lines = []
+    for path in sorted((root / "benchmarks" / "results" / "network").glob("*.json")):
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            shape = "×".join(str(extent) for extent in found["rows"][0]["shape"])
+            lines += [f"{found['gpu']}, PyTorch {found['torch']}, input {shape}:", ""]
+            lines += ["| dtype | step | way | torch µs | baracuda µs | × |", "|---|---|---|---:|---:|---:|"]
+            for row in found["rows"]:
+                theirs, ours = (row["times"][name]["median_us"] for name in ("torch", "baracuda"))
+                lines.append(
+                    f"| {row['dtype']} | {row['step']} | {row['way']} | {theirs:.0f} | {ours:.0f} | {theirs / ours:.2f} |"
+                )
+            lines += ["", "| a call on a tiny tensor | µs of the host |", "|---|---:|"]
+            lines += [f"| `{name}` | {cost:.1f} |" for name, cost in found["host_us"].items()]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise results.ResultsError(f"{path} is no network's results file: {error!r}") from error
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -521,9 +521,16 @@ def _backward_stream(wide: int) -> Iterator[Design]:
 
 
 def _several_blocks(cluster: int) -> tuple[RankRule, ...]:
-    """A slice of a group is best so small that a multiprocessor holds several blocks, which overlap each other's phases."""
-    least = {4: 12800, 8: 12800}.get(cluster)
-    return () if least is None else (RankRule((Constraint("group_packs", "gt", least),), 25 - cluster // 4),)
+    """A slice of a group is best so small that a multiprocessor holds three blocks, which overlap each other's phases."""
+    slices = {4: (6400, 9216), 8: (12800, 18432)}.get(cluster)
+    if slices is None:
+        return ()
+    least, most = slices
+    return (
+        RankRule(
+            (Constraint("group_packs", "gt", least), Constraint("group_packs", "le", most)), 25 - cluster // 4
+        ),
+    )
 
 
 def _backward_tile(wide: int) -> Iterator[Design]:
