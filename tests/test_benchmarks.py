@@ -404,6 +404,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     sections = "".join(f"<!-- begin {name} -->\n<!-- end {name} -->\n" for name in tables.SECTIONS)
     (tmp_path / "docs" / "performance.md").write_text(sections)
+    (tmp_path / "docs" / "pytorch.md").write_text("<!-- begin network -->\n<!-- end network -->\n")
     (tmp_path / "README.md").write_text("<!-- begin performance -->\n<!-- end performance -->\n")
     host = {"kind": "plan", "name": "P", "arrays": "cupy", "launches": 1, "run": "a"}
     host |= {"same": _times(5.0), "fresh": _times(9.0), "bare": _times(4.0)}
@@ -429,6 +430,27 @@ def test_report_command(checkout: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "| P | cupy | 1 | 4.00 | 5.00 ✓ | 9.00 ✗ |" in text
     (checkout / "r.json").write_text("{}")
     assert documents.main(arguments) == 2
+
+
+def test_networks_are_reported_as_they_were_timed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(checkout / "r.json"), "--root", str(checkout), "--no-plots"]
+    folder = checkout / "benchmarks" / "results" / "network"
+    folder.mkdir(parents=True)
+    row = {
+        "dtype": "bfloat16", "step": "training", "way": "graph", "shape": [8, 4, 64, 64],
+        "times": {"torch": {"median_us": 120.0}, "baracuda": {"median_us": 96.0}},
+    }  # fmt: skip
+    found = {"gpu": "A GPU", "torch": "2.0", "rows": [row], "host_us": {"a call": 12.34}}
+    (folder / "some.json").write_text(json.dumps(found))
+    assert documents.main(arguments) == 0
+    text = (checkout / "docs" / "pytorch.md").read_text()
+    assert "A GPU, PyTorch 2.0, input 8×4×64×64:" in text
+    assert "| bfloat16 | training | graph | 120 | 96 | 1.25 |" in text
+    assert "| `a call` | 12.3 |" in text
+    (folder / "some.json").write_text(json.dumps(found | {"rows": []}))
+    capsys.readouterr()
+    assert documents.main(arguments) == 2
+    assert "some.json is no network's results file" in capsys.readouterr().err
 
 
 def test_plots_are_drawn_the_same_every_time(checkout: Path, tmp_path: Path) -> None:
