@@ -485,9 +485,13 @@ def test_three_stage_workspace_is_the_seeds(element: ElementKind) -> None:
         limited = br.PlanPreference(max_workspace_bytes=exact)
         chosen = br.GroupNormBackwardPlan.select(None, desc, limited, device=device)
         assert chosen.workspace_size <= exact
-        none = br.PlanPreference(max_workspace_bytes=exact - 1)
+        less = br.PlanPreference(max_workspace_bytes=exact - 1)
+        if np.prod(shape) <= 16384 // element.itemsize:
+            # One block takes everything and keeps its sums to itself.
+            assert br.GroupNormBackwardPlan.select(None, desc, less, device=device).workspace_size == 0
+            continue
         with pytest.raises(NoVariant, match="max_workspace_bytes"):
-            br.GroupNormBackwardPlan.select(None, desc, none, device=device)
+            br.GroupNormBackwardPlan.select(None, desc, less, device=device)
 
 
 def test_the_scatter_form_only_when_pinned_and_labelled_as_it_is() -> None:
